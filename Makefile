@@ -1,0 +1,74 @@
+# One command for each habit. Every target that runs Python first makes the environment, and only when the lock or
+# the project file has changed since it was made: a second run does no work and needs no network.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+SCHEDULES ?= 2000
+SEED ?= 0
+CHECK_SCHEDULES ?= 200
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+SOURCES := lineage_stash raydp_jobs benchmarks tests
+
+# The markers that `make test` leaves to the two targets after it.
+ORDINARY := not slow and not services
+
+# pytest exits with 5 when a marker selects nothing: not a failure, but worth a line.
+define pytest_or_none
+	@status=0; $(BIN)/pytest tests -m "$(1)" || status=$$?; \
+	if [ $$status -eq 5 ]; then echo "No tests are marked '$(1)' yet."; else exit $$status; fi
+endef
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup check lint format test test-failures test-services simulate demo bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv from the lock and install the project in it
+
+# The lock is complete, so nothing is resolved; the build tool is in it, so the editable install downloads nothing.
+$(STAMP): requirements.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
+	  || { echo "Python 3.11 is needed; say where it is: make setup PYTHON=path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+check: lint ## format, lint, types, core tests and some seeds: under a minute
+	$(BIN)/pytest -q tests -m "$(ORDINARY) and not ray and not spark"
+	$(BIN)/python -m lineage_stash.testing simulate --schedules $(CHECK_SCHEDULES) --seed $(SEED)
+
+lint: setup ## ruff's rules, ruff's format, mypy --strict
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy --strict lineage_stash
+
+format: setup ## format the code and repair what ruff can repair
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+test: setup ## all tests but the slow ones and those that need services
+	$(BIN)/pytest tests -m "$(ORDINARY)"
+
+test-failures: setup ## the slow tests: real processes, really killed
+	$(call pytest_or_none,slow)
+
+test-services: setup ## the tests that need outside services
+	$(call pytest_or_none,services)
+
+simulate: setup ## random schedules of faults: SCHEDULES=2000 SEED=0
+	$(BIN)/python -m lineage_stash.testing simulate --schedules $(SCHEDULES) --seed $(SEED)
+
+demo: setup ## a program that loses processes and keeps its history
+	$(BIN)/python -m lineage_stash.testing demo
+
+bench: setup ## measure
+	$(BIN)/python -m benchmarks
+
+clean: ## remove the environment, caches and build products
+	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
