@@ -1,0 +1,47 @@
+"""Checkpoints: everything a peer needs to go on from one moment, taken by itself and between two calls.
+
+Rules:
+- Of one moment: state, seqnos, outbox payloads, results, reply cache, unaccepted outputs and log index belong together.
+- A checkpoint is an output: it becomes visible only when all it depends on, its own entries included, is committed. So
+  no checkpoint is ever an orphan, and recovery needs nothing of the log below its index.
+- The final checkpoint of a peer that retires is its *record*: whoever needs its payloads later reads them there.
+"""
+
+from typing import NamedTuple
+
+from lineage_stash.core.ids import Incarnation, Index, PeerId, Seqno
+
+
+class CallsTo(NamedTuple):
+    """What is remembered about calls to one callee."""
+
+    floor: Seqno
+    next_seqno: Seqno
+    payloads: tuple[bytes, ...]
+    answered: Seqno
+    results: tuple[tuple[Seqno, bytes], ...]
+    unwanted: tuple[Seqno, ...]
+
+
+class CallsFrom(NamedTuple):
+    """What is remembered about calls from one caller."""
+
+    finished: Seqno
+    released: Seqno
+    replies: tuple[bytes, ...]
+    digests: tuple[int, ...]
+
+
+class Checkpoint(NamedTuple):
+    """One moment of one peer."""
+
+    peer: PeerId
+    incarnation: Incarnation
+    index: Index
+    state: bytes
+    digest: int
+    calls_to: tuple[tuple[PeerId, CallsTo], ...]
+    calls_from: tuple[tuple[PeerId, CallsFrom], ...]
+    outputs: tuple[tuple[int, bytes], ...]
+    next_output: int
+    final: bool

@@ -1,0 +1,115 @@
+"""A counterpart: all that one peer keeps about another: the channel to it, calls to it, calls from it.
+
+The channel belongs to a pair of incarnations and is renewed with them; outbox and inbox belong to the two peers and stay.
+"""
+
+from lineage_stash.core.batch import Batch
+from lineage_stash.core.channel import UNNUMBERED, Channel, Message
+from lineage_stash.core.checkpoint import CallsFrom, CallsTo, Checkpoint
+from lineage_stash.core.ids import Incarnation, Member, PeerId, Round, Seqno
+from lineage_stash.core.inbox import Inbox
+from lineage_stash.core.outbox import Outbox
+
+
+class Counterpart:
+    """Channel, outbox and inbox towards one peer."""
+
+    def __init__(self, peer: PeerId, incarnation: Incarnation) -> None:
+        self.peer = peer
+        self.channel = Channel(incarnation)
+        self.outbox = Outbox()
+        self.inbox = Inbox()
+        self.member: Member | None = None
+        self.gone = False
+
+    @property
+    def logged_by_content(self) -> bool:
+        """Whether this caller can never be run again, so that the callee's log must hold its payloads."""
+        return self.member is not None and not self.member.replayable
+
+    @property
+    def wants_to_send(self) -> bool:
+        """Whether calls, replies or news about them wait."""
+        return self.outbox.has_unsent or self.inbox.has_unsent
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the other side may free something and has not been told."""
+        return self.inbox.covered > self.inbox.told_covered or self.outbox.released > self.outbox.told_released
+
+    def renew(self, incarnation: Incarnation) -> None:
+        """Begin a channel to a new incarnation, and send again whatever it may have lost."""
+        self.channel = Channel(incarnation)
+        self.outbox.resend_all()
+        self.inbox.resend_all()
+        self.inbox.told_covered = self.outbox.told_released = Seqno(0)
+
+    def compose(self, me: Member, incarnation: Incarnation, round_: Round, batch: Batch, most: int) -> Message:
+        """The next numbered message, with everything that waits."""
+        channel, outbox, inbox = self.channel, self.outbox, self.inbox
+        first_call, calls = outbox.take_unsent(most)
+        first_reply, replies = inbox.take_unsent(most)
+        inbox.told_covered = inbox.covered
+        outbox.told_released = outbox.released
+        message = Message(
+            me.peer, incarnation, self.peer, channel.incarnation, round_, channel.next_number, channel.expected,
+            me if channel.next_number == 0 else None, first_call, calls, first_reply, replies,
+            inbox.covered, outbox.released, batch,
+        )  # fmt: skip
+        channel.record_sent(message)
+        return message
+
+    def bare_acknowledgement(self, me: Member, incarnation: Incarnation, round_: Round) -> Message:
+        """A message that says only how far the other side's messages have come; it is not acknowledged itself."""
+        channel = self.channel
+        channel.owed_acknowledgements = 0
+        return Message(
+            me.peer, incarnation, self.peer, channel.incarnation, round_, UNNUMBERED, channel.expected, None,
+            Seqno(0), (), Seqno(0), (), Seqno(0), Seqno(0), Batch((), (), ()),
+        )  # fmt: skip
+
+
+def capture(counterparts: dict[PeerId, Counterpart]) -> tuple[tuple[tuple[PeerId, CallsTo], ...],
+                                                              tuple[tuple[PeerId, CallsFrom], ...]]:  # fmt: skip
+    """What a checkpoint remembers about all counterparts, of this moment."""
+    calls_to = tuple(
+        (peer, CallsTo(box.floor, box.next_seqno, tuple(box.payloads), box.answered, tuple(box.results.items()),
+                       tuple(box.unwanted)))
+        for peer, box in ((peer, counterpart.outbox) for peer, counterpart in counterparts.items())
+        if box.next_seqno
+    )  # fmt: skip
+    calls_from = tuple(
+        (peer, CallsFrom(box.finished, box.released, tuple(box.replies), tuple(box.digests)))
+        for peer, box in ((peer, counterpart.inbox) for peer, counterpart in counterparts.items())
+        if box.finished
+    )
+    return calls_to, calls_from
+
+
+def restore_outbox(outbox: Outbox, calls: CallsTo) -> None:
+    """Go on calling from the moment of a checkpoint."""
+    outbox.floor = outbox.unsent = calls.floor
+    outbox.next_seqno = calls.next_seqno
+    outbox.payloads.extend(calls.payloads)
+    outbox.bytes = sum(map(len, calls.payloads))
+    outbox.answered = calls.answered
+    outbox.results = dict(calls.results)
+    outbox.unwanted = dict.fromkeys(calls.unwanted)
+    outbox.released = calls.answered
+
+
+def restore_inbox(inbox: Inbox, calls: CallsFrom) -> None:
+    """Go on answering from the moment of a checkpoint."""
+    inbox.received = inbox.started = inbox.finished = inbox.covered = calls.finished
+    inbox.released = inbox.unsent = calls.released
+    inbox.replies.extend(calls.replies)
+    inbox.digests.extend(calls.digests)
+    inbox.bytes = sum(map(len, calls.replies))
+
+
+def calls_in_record(record: Checkpoint, callee: PeerId) -> tuple[Seqno, tuple[bytes, ...]]:
+    """The payloads for `callee` that a retired peer left in its record."""
+    for peer, calls in record.calls_to:
+        if peer == callee:
+            return calls.floor, calls.payloads
+    return Seqno(0), ()

@@ -1,0 +1,53 @@
+"""Entries: one determinant each, the only things that must survive for a peer to be run again exactly.
+
+Every entry carries
+- `digest`: a checksum of all that the peer did up to this choice, so that a replay that strays is noticed at the next
+  entry and named;
+- `needs`: by how much the peer's dependency frontier grew since its previous entry. The full frontier of an entry is the
+  join of the `needs` of all entries up to it; what was known to be committed is left out, because it cannot be lost.
+"""
+
+from typing import NamedTuple
+
+from lineage_stash.core.frontier import Positions
+from lineage_stash.core.ids import PeerId, Seqno
+
+ENTRY_OVERHEAD_BYTES = 64
+
+
+class Ran(NamedTuple):
+    """This call ran next. `payload` is there only for callers that nobody can run again."""
+
+    caller: PeerId
+    seqno: Seqno
+    payload: bytes | None
+    digest: int
+    needs: Positions
+
+
+class Read(NamedTuple):
+    """An outside answer: a time, a draw, whatever `observe` was told."""
+
+    value: bytes
+    digest: int
+    needs: Positions
+
+
+class Waited(NamedTuple):
+    """Which of the refs that were waited for had come, by position."""
+
+    ready: tuple[int, ...]
+    digest: int
+    needs: Positions
+
+
+Entry = Ran | Read | Waited
+
+
+def size_bytes(entry: Entry) -> int:
+    """How much memory an entry is charged for."""
+    if isinstance(entry, Ran):
+        return ENTRY_OVERHEAD_BYTES + (len(entry.payload) if entry.payload is not None else 0)
+    if isinstance(entry, Read):
+        return ENTRY_OVERHEAD_BYTES + len(entry.value)
+    return ENTRY_OVERHEAD_BYTES

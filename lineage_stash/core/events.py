@@ -1,0 +1,192 @@
+"""Events: facts, in the past tense. The only way into a peer or a coordinator.
+
+Events from the user's program come from whatever executes it and are answered by a `Resume` effect, at once or later.
+"""
+
+from typing import NamedTuple
+
+from lineage_stash.core.batch import Range
+from lineage_stash.core.channel import Message
+from lineage_stash.core.checkpoint import Checkpoint
+from lineage_stash.core.frontier import Positions
+from lineage_stash.core.history import Decision
+from lineage_stash.core.ids import Incarnation, Index, Member, PeerId, Ref, Round
+from lineage_stash.core.lineage import Holdings
+
+# From the user's program.
+
+
+class MainStarted(NamedTuple):
+    """A driver's program begins."""
+
+
+class CallSubmitted(NamedTuple):
+    """The program calls `callee`; answered by its `Ref`. The reply is dropped on arrival unless it is wanted."""
+
+    callee: PeerId
+    payload: bytes
+    wanted: bool = True
+
+
+class GetStarted(NamedTuple):
+    """The program waits for all of `refs` and drops them; answered by a tuple of values."""
+
+    refs: tuple[Ref, ...]
+
+
+class WaitStarted(NamedTuple):
+    """The program waits for the first `count` of `refs`; answered by the positions that are ready."""
+
+    refs: tuple[Ref, ...]
+    count: int
+
+
+class WaitTimedOut(NamedTuple):
+    """Time is up for the wait that is under way."""
+
+
+class ReadStarted(NamedTuple):
+    """The program asks the outside world; answered by what it said, now or in the first run."""
+
+    kind: str
+
+
+class ReadingTaken(NamedTuple):
+    """What the outside world said."""
+
+    value: bytes
+
+
+class OutputEmitted(NamedTuple):
+    """The program sends something out of the system."""
+
+    value: bytes
+
+
+class CallFinished(NamedTuple):
+    """The running call has returned or raised; `reply` says which."""
+
+    reply: bytes
+
+
+class StateCaptured(NamedTuple):
+    """The program's state between two calls, as asked for."""
+
+    state: bytes
+
+
+class RetireAsked(NamedTuple):
+    """A driver's program has ended, or an actor is no longer wanted."""
+
+
+# From the network and the store.
+
+
+class MessageArrived(NamedTuple):
+    """A peer said something."""
+
+    message: Message
+
+
+class Appended(NamedTuple):
+    """A flush was answered by a quorum of replicas, each saying what it holds of the logs written and watched."""
+
+    holdings: tuple[Holdings, ...]
+    quorum: int
+
+
+class CheckpointStored(NamedTuple):
+    """A checkpoint is durable and visible."""
+
+    index: Index
+
+
+class StoreRefused(NamedTuple):
+    """The store has fenced this incarnation."""
+
+
+class OutputAccepted(NamedTuple):
+    """The sink has an output."""
+
+    number: int
+
+
+class RecordLoaded(NamedTuple):
+    """The final checkpoint of a peer that retired."""
+
+    record: Checkpoint
+
+
+class Lingered(NamedTuple):
+    """The running call takes its time: what was gathered meanwhile should leave."""
+
+
+class Ticked(NamedTuple):
+    """Some time has passed."""
+
+
+# Rounds.
+
+
+class GatherAsked(NamedTuple):
+    """A coordinator asks for a promise and for the stash."""
+
+    round: Round
+    dead: tuple[tuple[PeerId, Incarnation], ...]
+    coordinator: str
+
+
+class Decided(NamedTuple):
+    """A round is settled."""
+
+    decision: Decision
+
+
+class GatherAnswered(NamedTuple):
+    """A peer has promised to ignore the dead and handed over its stash."""
+
+    peer: PeerId
+    incarnation: Incarnation
+    round: Round
+    dead: tuple[tuple[PeerId, Incarnation], ...]
+    ignored: tuple[tuple[PeerId, Incarnation], ...]
+    ranges: tuple[Range, ...]
+    needs: Positions
+    committed: Positions
+
+
+class Suspected(NamedTuple):
+    """Somebody noticed that an incarnation is gone."""
+
+    peer: PeerId
+    incarnation: Incarnation
+
+
+class CoordinatorStarted(NamedTuple):
+    """A coordinator begins; it knows nothing yet of who is alive."""
+
+
+class MembersRead(NamedTuple):
+    """Who is registered and has not retired."""
+
+    members: tuple[Member, ...]
+
+
+class StoreFenced(NamedTuple):
+    """A majority of replicas refuses the dead from now on; this is what each of them held at that moment."""
+
+    attempt: int
+    ranges: tuple[Range, ...]
+    bases: Positions
+
+
+class SettlementStored(NamedTuple):
+    """The cut is durable at a majority."""
+
+    attempt: int
+
+
+class Published(NamedTuple):
+    """The decision that stands for a round: this coordinator's own, or another's that came first."""
+
+    decision: Decision

@@ -1,0 +1,28 @@
+"""Settings of the protocol. Each knob states its unit, its default and the reason for it."""
+
+from typing import NamedTuple
+
+
+class Policy(NamedTuple):
+    """How much is kept, how much travels together, and how many node failures at once are survived."""
+
+    max_failures: int | None = None
+    """Nodes that may fail within one commit window; None forwards to everyone and survives any number."""
+
+    window_messages: int = 8
+    """Unacknowledged messages per channel: enough to keep a link busy, few enough that calls gather under load."""
+
+    calls_per_message: int = 1024
+    """Most calls, and most replies, in one message: bounds a frame."""
+
+    resend_after_ticks: int = 3
+    """Ticks without acknowledgement before messages are sent again."""
+
+    checkpoint_every_entries: int | None = 10_000
+    """Entries between checkpoints; None never checkpoints (drivers, endless methods)."""
+
+    stash_cap_bytes: int = 64 * 1024 * 1024
+    """Uncommitted lineage held before callers feel back-pressure."""
+
+    patience_ticks: int = 20
+    """Ticks a live peer has to answer a round before it joins the dead."""

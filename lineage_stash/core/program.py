@@ -1,0 +1,238 @@
+"""The program's side of a peer: which call runs next, and every nondeterministic answer, recorded or recalled.
+
+Rules:
+- One call at a time. In replay the next call is the one that the log names, and it waits for that one however many
+  others are there; afterwards calls run in the order they came.
+- Every nondeterministic answer is appended to the log or, in replay, recalled from it. A `get` is none: its value
+  follows from the callee's log. The outcome of a `wait` is one.
+- No new call runs, and nothing is appended, before the replay's end.
+- A digest of all that was done goes into every entry; a replay whose digest differs is nondeterminism and stops.
+- Appending waits only while the stash is at its cap, and then only for commits.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from zlib import crc32
+
+from lineage_stash.core.counterpart import Counterpart
+from lineage_stash.core.effects import Effect, FinishReplay, ReportFault, Resume, RunCall, RunMain, Stop, TakeReading
+from lineage_stash.core.entry import Entry, Ran, Read, Waited
+from lineage_stash.core.events import GetStarted, WaitStarted
+from lineage_stash.core.ids import CallId, Index, PeerId, Ref
+from lineage_stash.core.lineage import Lineage
+
+MASK = 0xFFFFFFFF
+
+
+class Program:
+    """The running call, the script of a replay, and the digest of everything done."""
+
+    def __init__(self, me: PeerId, lineage: Lineage, counterpart: Callable[[PeerId], Counterpart],
+                 emit: Callable[[Effect], None], *, logs: bool, cap_bytes: int) -> None:  # fmt: skip
+        self.me = me
+        self.lineage = lineage
+        self.counterpart = counterpart
+        self.emit = emit
+        self.logs = logs
+        self.cap_bytes = cap_bytes
+        self.script: deque[Entry] = deque()
+        self.replayed = 0
+        self.digest = 0
+        self.current: Counterpart | None = None
+        self.busy = False
+        self.paused = False
+        self.strayed = False
+        self.ready: deque[Counterpart] = deque()
+        self.waiting: GetStarted | WaitStarted | None = None
+        self.wait_ended = False
+        self.held_back: Callable[[], None] | None = None
+
+    # choosing the next call
+
+    def start_main(self) -> None:
+        """Begin a driver's program."""
+        self.busy = True
+        self.emit(RunMain())
+
+    def run_next(self) -> bool:
+        """Start the call that the log, or else the order of arrival, says is next; False if none can start now."""
+        if self.busy or self.paused or self.strayed:
+            return False
+        counterpart = self._next_scripted() if self.script else self._next_arrived()
+        if counterpart is None:
+            return False
+        self._run(counterpart)
+        return True
+
+    def _next_scripted(self) -> Counterpart | None:
+        entry = self.script[0]
+        if not isinstance(entry, Ran):
+            self._stray(f"between calls, the log has {entry}")
+            return None
+        counterpart = self.counterpart(entry.caller)
+        if not counterpart.inbox.queue:
+            return None
+        counterpart.inbox.replayed_out_of_turn += 1
+        return counterpart
+
+    def _next_arrived(self) -> Counterpart | None:
+        while self.ready and not self.at_cap:
+            counterpart = self.ready.popleft()
+            if not counterpart.inbox.replayed_out_of_turn:
+                return counterpart
+            counterpart.inbox.replayed_out_of_turn -= 1
+        return None
+
+    def _run(self, counterpart: Counterpart) -> None:
+        seqno, payload, digest = counterpart.inbox.start()
+        self.busy = True
+        self.current = counterpart
+        self.digest = (self.digest * 31 + digest) & MASK
+        if self.script:
+            entry = self.script[0]
+            call = CallId(counterpart.peer, self.me, seqno)
+            if not isinstance(entry, Ran) or entry.seqno != seqno or entry.digest != self.digest:
+                self._stray(f"{call} ran with other arguments, or after other actions, than in its first run")
+                return
+            self._recalled()
+        else:
+            content = payload if counterpart.logged_by_content else None
+            self.lineage.append(Ran(counterpart.peer, seqno, content, self.digest, self.lineage.take_unlogged()))
+        self.emit(RunCall(CallId(counterpart.peer, self.me, seqno), payload))
+
+    def finish(self, reply: bytes) -> None:
+        """The running call has a reply."""
+        assert self.current is not None
+        self.digest = crc32(reply, self.digest)
+        self.current.inbox.finish(reply)
+        self.current = None
+        self.busy = False
+
+    # record or recall
+
+    @property
+    def at_cap(self) -> bool:
+        """Whether appending must wait for commits."""
+        return self.lineage.stash.bytes >= self.cap_bytes
+
+    def submit(self, callee: PeerId, payload: bytes, wanted: bool) -> None:
+        """Number the call and put it into the outbox."""
+        if self.at_cap and not self.script:
+            self.held_back = lambda: self.submit(callee, payload, wanted)
+            return
+        self.digest = crc32(payload, self.digest)
+        seqno = self.counterpart(callee).outbox.submit(payload, wanted)
+        self.emit(Resume(Ref(callee, seqno)))
+
+    def read(self, kind: str) -> None:
+        """Recall what the outside world said, or have it asked."""
+        if self.script:
+            entry = self.script[0]
+            if not isinstance(entry, Read) or entry.digest != self.digest:
+                self._stray(f"a read of {kind} where the log has {entry}")
+                return
+            self._recalled()
+            self._resume_read(entry.value)
+        elif self.at_cap and self.logs:
+            self.held_back = lambda: self.read(kind)
+        else:
+            self.emit(TakeReading(kind))
+
+    def record_reading(self, value: bytes) -> None:
+        """Log what the outside world said, then tell the program."""
+        if self.logs:
+            self.lineage.append(Read(value, self.digest, self.lineage.take_unlogged()))
+        self._resume_read(value)
+
+    def _resume_read(self, value: bytes) -> None:
+        self.digest = crc32(value, self.digest)
+        self.emit(Resume(value))
+
+    def wait(self, event: GetStarted | WaitStarted) -> None:
+        """Go on when the values are there; a wait's outcome is recorded or recalled."""
+        self.waiting = event
+        self.wait_ended = False
+        self.try_resume()
+
+    def end_wait(self) -> None:
+        """Take what is ready now as the outcome of the wait; in replay the log has the outcome already."""
+        self.wait_ended = True
+        self.try_resume()
+
+    def try_resume(self) -> None:
+        """See whether what the program waits for has come."""
+        if self.held_back is not None and not self.at_cap:
+            held_back, self.held_back = self.held_back, None
+            held_back()
+        waiting = self.waiting
+        if waiting is None:
+            return
+        if isinstance(waiting, GetStarted):
+            self._try_get(waiting.refs)
+        else:
+            self._try_wait(waiting)
+
+    def _try_get(self, refs: tuple[Ref, ...]) -> None:
+        if all(self._is_ready(ref) for ref in refs):
+            self.waiting = None
+            self.emit(Resume(tuple(self.counterpart(callee).outbox.results.pop(seqno) for callee, seqno in refs)))
+
+    def _try_wait(self, waiting: WaitStarted) -> None:
+        if self.script:
+            entry = self.script[0]
+            if not isinstance(entry, Waited) or entry.digest != self.digest:
+                self._stray(f"a wait where the log has {entry}")
+            elif all(self._is_ready(waiting.refs[position]) for position in entry.ready):
+                self._recalled()
+                self._resume_wait(entry.ready)
+            return
+        ready = tuple(position for position, ref in enumerate(waiting.refs) if self._is_ready(ref))
+        if len(ready) >= waiting.count or self.wait_ended:
+            if self.logs:
+                self.lineage.append(Waited(ready, self.digest, self.lineage.take_unlogged()))
+            self._resume_wait(ready)
+
+    def _resume_wait(self, ready: tuple[int, ...]) -> None:
+        self.waiting = None
+        self.digest = crc32(repr(ready).encode(), self.digest)
+        self.emit(Resume(ready))
+
+    def _is_ready(self, ref: Ref) -> bool:
+        return ref.seqno in self.counterpart(ref.callee).outbox.results
+
+    # replay
+
+    def begin_replay(self, entries: tuple[Entry, ...]) -> None:
+        """Follow `entries`; the payloads that they hold by content count as received."""
+        self.script.extend(entries)
+        for entry in entries:
+            if isinstance(entry, Ran) and entry.payload is not None:
+                inbox = self.counterpart(entry.caller).inbox
+                inbox.accept(inbox.received, (entry.payload,))
+                self.ready.append(self.counterpart(entry.caller))
+        if not entries:
+            self.emit(FinishReplay(0))
+
+    @property
+    def position(self) -> Index:
+        """The index of the entry that comes next, written or recalled."""
+        return Index(self.lineage.upper - len(self.script))
+
+    @property
+    def missing_caller(self) -> PeerId | None:
+        """Whose call the replay waits for."""
+        if self.busy or not self.script or not isinstance(self.script[0], Ran):
+            return None
+        return self.script[0].caller
+
+    def _recalled(self) -> None:
+        self.script.popleft()
+        self.replayed += 1
+        if not self.script:
+            self.emit(FinishReplay(self.replayed))
+
+    def _stray(self, what: str) -> None:
+        """The program did not do again what it had done: going on would contradict what others saw."""
+        self.strayed = True
+        self.emit(ReportFault("nondeterminism", f"{self.me} strayed from its log at index {self.position}: {what}"))
+        self.emit(Stop("nondeterminism"))

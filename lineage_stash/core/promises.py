@@ -1,0 +1,96 @@
+"""Promises: a live peer's part in rounds. It never stops working for them.
+
+Rules:
+- Obey the highest round only: a question about a round that is decided already is not answered.
+- From the answer on, the dead incarnations are refused, whatever they say, until a decision gives the peer a new one.
+- Until then, whatever depends on a dead peer beyond what was answered is held: the round may decide that it never was.
+- A peer that learns that it was replaced stops. One that depends on what never happened, and was not replaced, reports
+  itself: it must not go on, and must not be silent about it.
+"""
+
+from collections.abc import Callable
+
+from lineage_stash.core.batch import Batch
+from lineage_stash.core.effects import Effect, FetchDecisions, ReportFault, ReportSuspicion, SendAnswer, Stop
+from lineage_stash.core.events import GatherAnswered, GatherAsked
+from lineage_stash.core.frontier import START, Frontier
+from lineage_stash.core.history import Decision
+from lineage_stash.core.ids import Incarnation, PeerId, Round
+from lineage_stash.core.lineage import Lineage
+
+
+class Promises:
+    """Which incarnations this peer ignores, and what it answered about them."""
+
+    def __init__(self, me: PeerId, incarnation: Incarnation, lineage: Lineage, emit: Callable[[Effect], None]) -> None:
+        self.me = me
+        self.incarnation = incarnation
+        self.lineage = lineage
+        self.emit = emit
+        self.ignored: dict[PeerId, Incarnation] = {}
+        self.answered: Frontier = {}
+
+    def ignores(self, peer: PeerId) -> bool:
+        """Whether the present incarnation of `peer` is counted among the dead."""
+        return peer in self.ignored
+
+    def refuses(self, sender: PeerId, incarnation: Incarnation) -> bool:
+        """Whether a message from this incarnation must not be looked at."""
+        return incarnation <= self.ignored.get(sender, -1) or incarnation < self.lineage.history.incarnation(sender)
+
+    def must_hold(self, batch: Batch, round_: Round) -> bool:
+        """Whether a batch depends on a dead peer beyond what was answered, or on what a later round ended."""
+        history = self.lineage.history
+        if not self.ignored and round_ == history.round:
+            return False
+        uppers = [(piece.peer, piece.upper) for piece in batch.ranges]
+        uppers.extend(batch.needs)
+        ended = [beginning for decision in history.decisions[round_:] for beginning in decision.beginnings]
+        return any(
+            (peer in self.ignored and upper > self.answered[peer])
+            or any(beginning.peer == peer and upper > beginning.index for beginning in ended)
+            for peer, upper in uppers
+        )
+
+    def answer(self, event: GatherAsked) -> None:
+        """Promise to ignore the dead, and hand over the stash."""
+        history, lineage = self.lineage.history, self.lineage
+        if event.round <= history.round:
+            return
+        if event.round > history.round + 1:
+            self.emit(FetchDecisions(history.round))
+            return
+        for peer, incarnation in event.dead:
+            if peer != self.me and incarnation >= history.incarnation(peer):
+                self.ignored[peer] = incarnation
+                known = max(lineage.needs.get(peer, START), lineage.committed.get(peer, START))
+                self.answered.setdefault(peer, known)
+        answer = GatherAnswered(
+            self.me, self.incarnation, event.round, event.dead, tuple(self.ignored.items()), lineage.all_ranges(),
+            tuple(lineage.needs.items()), tuple(lineage.committed.items()),
+        )  # fmt: skip
+        self.emit(SendAnswer(event.coordinator, answer))
+
+    def obey(self, decision: Decision) -> bool:
+        """Take in what was settled; False if this incarnation is thereby over."""
+        for beginning in decision.beginnings:
+            if beginning.peer == self.me and beginning.incarnation > self.incarnation:
+                self.emit(Stop(f"incarnation {beginning.incarnation} of {self.me} has taken over"))
+                return False
+        if self.me in decision.gone:
+            self.emit(ReportFault("gone", f"{self.me} was taken for dead and cannot be run again"))
+            self.emit(Stop("taken for dead"))
+            return False
+        for beginning in decision.beginnings:
+            self._forget(beginning.peer)
+            if not self.lineage.settle(beginning):
+                text = f"{self.me} depends on {beginning.peer} beyond {beginning.index}, which nobody holds any more"
+                self.emit(ReportFault("orphan", text))
+                self.emit(ReportSuspicion(self.me, self.incarnation))
+        for peer in decision.gone:
+            self._forget(peer)
+        return True
+
+    def _forget(self, peer: PeerId) -> None:
+        self.ignored.pop(peer, None)
+        self.answered.pop(peer, None)

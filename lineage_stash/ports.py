@@ -1,0 +1,84 @@
+"""Ports: what a shell needs from the outside. The simulator implements them, and so does Ray's side.
+
+Addresses are strings. A peer's incarnation lives at `peer@incarnation`, a coordinator at its token, replica n at `n`.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from lineage_stash.core.effects import Effect
+from lineage_stash.core.history import Decision
+from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId
+
+
+class Transport(Protocol):
+    """Carries frames; may delay, repeat, reorder or lose them."""
+
+    def send(self, address: str, frame: bytes) -> None:
+        """Try to bring a frame to an address."""
+        ...
+
+    def ask_replica(self, replica: int, number: int, frame: bytes) -> None:
+        """Try to bring a request to a replica; the answer, if any, comes back with the number."""
+        ...
+
+
+class Outside(Protocol):
+    """The world outside the system: where readings come from and outputs go."""
+
+    def take_reading(self, kind: str) -> bytes:
+        """Read a clock, draw a number, ask a service."""
+        ...
+
+    def release(self, peer: PeerId, number: int, value: bytes) -> None:
+        """Hand an output to its sink, which takes each (peer, number) once."""
+        ...
+
+    def report(self, kind: str, text: str) -> None:
+        """Tell people."""
+        ...
+
+
+class Membership(Protocol):
+    """The registry, and the chain of decisions. Answers come by callback, late or never; asking again is safe."""
+
+    def read_members(self, then: Callable[[tuple[Member, ...]], None]) -> None:
+        """Who is registered and has not retired."""
+        ...
+
+    def publish(self, decision: Decision, then: Callable[[Decision], None]) -> None:
+        """Put a decision into its round's slot unless one is there; answer with the one that stands."""
+        ...
+
+    def fetch_decisions(self, after: int, then: Callable[[tuple[Decision, ...]], None]) -> None:
+        """The decisions of all rounds above `after`."""
+        ...
+
+    def has_retired(self, peer: PeerId, then: Callable[[bool], None]) -> None:
+        """Whether a peer has left for good and left a record."""
+        ...
+
+    def retire(self, peer: PeerId) -> None:
+        """Note that a peer has left."""
+        ...
+
+    def start_incarnation(self, peer: PeerId, incarnation: Incarnation, index: Index, node: NodeId) -> None:
+        """Start a process for a new life of a peer, there or elsewhere."""
+        ...
+
+    @property
+    def coordinator(self) -> str | None:
+        """The address of the coordinator, if one is known."""
+        ...
+
+
+class Executor(Protocol):
+    """Runs the user's program: gets `RunMain`, `RunCall`, `Resume`, `CaptureState`; answers with events."""
+
+    def carry_out(self, effect: Effect) -> None:
+        """Begin, go on, or copy the state."""
+        ...
+
+    def stop(self, reason: str) -> None:
+        """End this incarnation."""
+        ...

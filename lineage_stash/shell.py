@@ -1,0 +1,239 @@
+"""The shell: feeds events to a machine and carries out its effects on ports. The same code in simulation and on Ray.
+
+It decides nothing. It owns the quorum client, encodes and decodes, and turns answers of ports back into events.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from lineage_stash import codec
+from lineage_stash.core import effects, events
+from lineage_stash.core.frontier import START
+from lineage_stash.core.history import History
+from lineage_stash.core.ids import Incarnation, Member, PeerId
+from lineage_stash.core.peer import Peer
+from lineage_stash.core.policy import Policy
+from lineage_stash.core.recovery import Coordinator
+from lineage_stash.core.settle import Stretch, assemble
+from lineage_stash.ports import Executor, Membership, Outside, Transport
+from lineage_stash.store import contract
+from lineage_stash.store.quorum import Quorum
+
+
+def address_of(peer: PeerId, incarnation: Incarnation) -> str:
+    """Where an incarnation of a peer is reached."""
+    return f"{peer}@{incarnation}"
+
+
+def open_store(replicas: int, history: History, transport: Transport) -> Quorum:
+    """A quorum client over a transport."""
+
+    def send(replica: int, number: int, request: contract.Request) -> None:
+        transport.ask_replica(replica, number, codec.encode(request))
+
+    return Quorum(replicas, history, send)
+
+
+def restore(member: Member, history: History, policy: Policy, store: Quorum, then: Callable[[Peer], None]) -> None:
+    """Begin the newest incarnation of a peer: its last checkpoint, and the log from there to where it begins."""
+    incarnation, began = history.segments(member.peer)[-1]
+
+    def on_loaded(replies: tuple[Any, ...]) -> None:
+        found = [reply.checkpoint for reply in replies if reply.checkpoint is not None]
+        checkpoint = max(found, key=lambda checkpoint: checkpoint.index, default=None)
+        lower = checkpoint.index if checkpoint else START
+
+        def on_read(replies: tuple[Any, ...]) -> None:
+            ranges = [piece for reply in replies for piece in reply.ranges]
+            stretch = assemble(ranges, {member.peer: lower}, history).get(member.peer, Stretch(lower, ()))
+            if stretch.upper < began:
+                raise LineageLost(f"{member.peer} must be replayed to {began}, but the store has it to {stretch.upper}")
+            entries = stretch.entries[: began - lower]
+            then(Peer(member, incarnation, history, policy, checkpoint=checkpoint, entries=entries))
+
+        store.request(contract.Read(member.peer, lower), on_read)
+
+    store.request(contract.GetCheckpoint(member.peer), on_loaded)
+
+
+class LineageLost(RuntimeError):
+    """The store does not have what it had confirmed: a majority of its replicas lost data."""
+
+
+class Shell:
+    """One machine, a peer or a coordinator, joined to the ports of one process."""
+
+    def __init__(self, machine: Peer | Coordinator, *, transport: Transport, membership: Membership, outside: Outside,
+                 executor: Executor | None, store: Quorum) -> None:  # fmt: skip
+        self.machine = machine
+        self.transport = transport
+        self.membership = membership
+        self.outside = outside
+        self.executor = executor
+        self.store = store
+        self._queue: deque[object] = deque()
+        self._busy = False
+        self._carriers: dict[type, Callable[[Any], None]] = {
+            effects.SendMessage: self._send_message,
+            effects.AppendToStore: self._append,
+            effects.StoreCheckpoint: self._store_checkpoint,
+            effects.TruncateStore: self._truncate,
+            effects.TakeReading: lambda e: self.feed(events.ReadingTaken(self.outside.take_reading(e.kind))),
+            effects.ReleaseOutput: self._release,
+            effects.FindRecord: self._find_record,
+            effects.FetchDecisions: self._fetch_decisions,
+            effects.ReportSuspicion: self._report_suspicion,
+            effects.SendAnswer: lambda e: self.transport.send(e.coordinator, codec.encode(e.answer)),
+            effects.ReportFault: lambda e: self.outside.report(e.kind, e.text),
+            effects.Retire: self._retire,
+            effects.Stop: self._stop,
+            effects.ReadMembers: lambda _: self.membership.read_members(self._on_members),
+            effects.AskGather: self._ask_gather,
+            effects.FenceStore: self._fence,
+            effects.StoreSettlement: self._settle,
+            effects.Publish: lambda e: self.membership.publish(e.decision, self._on_published),
+            effects.Announce: self._announce,
+            effects.StartIncarnation: lambda e: self.membership.start_incarnation(*e),
+        }
+        for program_effect in (effects.RunMain, effects.RunCall, effects.Resume, effects.CaptureState,
+                               effects.FinishReplay):  # fmt: skip
+            if executor is not None:
+                self._carriers[program_effect] = executor.carry_out
+
+    # in
+
+    def feed(self, event: object) -> None:
+        """Give the machine one event, and carry out whatever follows, in order."""
+        self._queue.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._queue:
+                for effect in self.machine.handle(self._queue.popleft()):
+                    self._carriers[type(effect)](effect)
+        finally:
+            self._busy = False
+
+    def on_frame(self, frame: bytes) -> None:
+        """A frame has come over the transport."""
+        thing = codec.decode(frame)
+        self.feed(events.MessageArrived(thing) if type(thing) is events.Message else thing)
+
+    def on_replica_answer(self, replica: int, number: int, frame: bytes) -> None:
+        """A replica has answered."""
+        self.store.on_reply(replica, number, codec.decode(frame))
+
+    def tick(self) -> None:
+        """Some time has passed."""
+        self.store.on_ticked()
+        self.feed(events.Ticked())
+
+    # out: to peers
+
+    def _send_message(self, effect: effects.SendMessage) -> None:
+        message = effect.message
+        address = address_of(message.receiver, message.receiver_incarnation)
+        self.transport.send(address, codec.encode(message))
+
+    def _report_suspicion(self, effect: effects.ReportSuspicion) -> None:
+        if self.membership.coordinator is not None:
+            frame = codec.encode(events.Suspected(effect.peer, effect.incarnation))
+            self.transport.send(self.membership.coordinator, frame)
+
+    def _ask_gather(self, effect: effects.AskGather) -> None:
+        asked = events.GatherAsked(effect.round, effect.dead, self._coordinator.token)
+        self.transport.send(address_of(effect.peer, effect.incarnation), codec.encode(asked))
+
+    def _announce(self, effect: effects.Announce) -> None:
+        frame = codec.encode(events.Decided(effect.decision))
+        self.transport.send(address_of(effect.peer, effect.incarnation), frame)
+
+    @property
+    def _coordinator(self) -> Coordinator:
+        assert isinstance(self.machine, Coordinator)
+        return self.machine
+
+    # out: to the store
+
+    def _append(self, effect: effects.AppendToStore) -> None:
+        peers = dict.fromkeys(piece.peer for piece in effect.ranges)
+        segments = tuple((peer, self.machine.history.segments(peer)) for peer in peers)
+        request = contract.Append(effect.ranges, segments, (), effect.watch, False)
+        self.store.request(request, self._on_appended)
+
+    def _on_appended(self, replies: tuple[Any, ...]) -> None:
+        assert isinstance(self.machine, Peer)
+        if any(self.machine.id in reply.refused for reply in replies):
+            self.feed(events.StoreRefused())
+        else:
+            self.feed(events.Appended(tuple(reply.holdings for reply in replies), self.store.majority))
+
+    def _store_checkpoint(self, effect: effects.StoreCheckpoint) -> None:
+        def on_stored(replies: tuple[Any, ...]) -> None:
+            stored = all(reply.stored for reply in replies)
+            self.feed(events.CheckpointStored(effect.checkpoint.index) if stored else events.StoreRefused())
+
+        self.store.request(contract.PutCheckpoint(effect.checkpoint), on_stored)
+
+    def _truncate(self, effect: effects.TruncateStore) -> None:
+        assert isinstance(self.machine, Peer)
+        segments = self.machine.history.segments(self.machine.id)
+        self.store.tell(contract.Truncate(self.machine.id, segments, effect.below))
+
+    def _fence(self, effect: effects.FenceStore) -> None:
+        def on_fenced(replies: tuple[Any, ...]) -> None:
+            ranges = tuple(piece for reply in replies for piece in reply.ranges)
+            bases = tuple(base for reply in replies for base in reply.bases)
+            self.feed(events.StoreFenced(effect.attempt, ranges, bases))
+
+        self.store.request(contract.Fence(effect.dead, effect.lowers), on_fenced)
+
+    def _settle(self, effect: effects.StoreSettlement) -> None:
+        peers = dict.fromkeys(piece.peer for piece in effect.ranges)
+        segments = tuple((peer, self.machine.history.segments(peer)) for peer in peers)
+        request = contract.Append(effect.ranges, segments, (), (), True)
+        self.store.request(request, lambda _: self.feed(events.SettlementStored(effect.attempt)))
+
+    # out: to the registry
+
+    def _find_record(self, effect: effects.FindRecord) -> None:
+        def on_loaded(replies: tuple[Any, ...]) -> None:
+            records = [reply.checkpoint for reply in replies if reply.checkpoint and reply.checkpoint.final]
+            if records:
+                self.feed(events.RecordLoaded(records[0]))
+
+        def on_known(retired: bool) -> None:
+            if retired:
+                self.store.request(contract.GetCheckpoint(effect.peer), on_loaded)
+
+        self.membership.has_retired(effect.peer, on_known)
+
+    def _fetch_decisions(self, effect: effects.FetchDecisions) -> None:
+        def on_fetched(decisions: tuple[Any, ...]) -> None:
+            for decision in decisions:
+                self.feed(events.Decided(decision))
+
+        self.membership.fetch_decisions(effect.round, on_fetched)
+
+    def _on_members(self, members: tuple[Any, ...]) -> None:
+        self.feed(events.MembersRead(members))
+
+    def _on_published(self, decision: Any) -> None:
+        self.feed(events.Published(decision))
+
+    # out: to the outside and the program
+
+    def _release(self, effect: effects.ReleaseOutput) -> None:
+        assert isinstance(self.machine, Peer)
+        self.outside.release(self.machine.id, effect.output.number, effect.output.value)
+
+    def _retire(self, _: effects.Retire) -> None:
+        assert isinstance(self.machine, Peer)
+        self.membership.retire(self.machine.id)
+        self._stop(effects.Stop("retired"))
+
+    def _stop(self, effect: effects.Stop) -> None:
+        if self.executor is not None:
+            self.executor.stop(effect.reason)

@@ -1,0 +1,100 @@
+"""The quorum client: one request to all replicas, done when a majority has answered well. No I/O of its own.
+
+Rules:
+- A request is repeated to whoever has not answered, until it is done; requests are idempotent.
+- An answer with a gap does not count: the missing part is read from the other replicas and copied over, and the request
+  is tried again there. So a replica that was away catches up from the others.
+- A reader that merges a majority's answers sees every committed range, because any two majorities share a replica.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from lineage_stash.core.history import History
+from lineage_stash.core.ids import Index, PeerId
+from lineage_stash.store.contract import Append, Found, Held, Read, Reply, Request
+
+Send = Callable[[int, int, Request], None]
+"""Send a request, by its number, to a replica."""
+
+
+class Pending(NamedTuple):
+    """A request under way, the answers so far, and what to do with them."""
+
+    request: Request
+    answers: dict[int, Reply]
+    done: Callable[[tuple[Reply, ...]], None]
+
+
+class Quorum:
+    """Requests under way to `replicas` replicas."""
+
+    def __init__(self, replicas: int, history: History, send: Send) -> None:
+        self.replicas = replicas
+        self.majority = replicas // 2 + 1
+        self.history = history
+        self._send = send
+        self._next = 0
+        self._pending: dict[int, Pending] = {}
+        self._repairs: dict[int, tuple[int, PeerId, Index]] = {}
+
+    def request(self, request: Request, done: Callable[[tuple[Reply, ...]], None]) -> None:
+        """Ask all replicas; `done` gets the answers of a majority, once."""
+        number = self._number()
+        self._pending[number] = Pending(request, {}, done)
+        for replica in range(self.replicas):
+            self._send(replica, number, request)
+
+    def tell(self, request: Request) -> None:
+        """Ask all replicas once and do not wait: for requests that a later one will make good."""
+        number = self._number()
+        for replica in range(self.replicas):
+            self._send(replica, number, request)
+
+    def on_reply(self, replica: int, number: int, reply: Reply) -> None:
+        """Take in one answer."""
+        if number in self._repairs and isinstance(reply, Found):
+            self._copy(number, replica, reply)
+            return
+        pending = self._pending.get(number)
+        if pending is None:
+            return
+        if isinstance(reply, Held) and reply.gaps:
+            for peer, upper in reply.gaps:
+                self._repair(replica, peer, upper)
+            return
+        pending.answers[replica] = reply
+        if len(pending.answers) >= self.majority:
+            del self._pending[number]
+            pending.done(tuple(pending.answers.values()))
+
+    def on_ticked(self) -> None:
+        """Ask again whoever has not answered."""
+        self._repairs.clear()
+        for number, pending in list(self._pending.items()):
+            for replica in range(self.replicas):
+                if replica not in pending.answers:
+                    self._send(replica, number, pending.request)
+
+    def _number(self) -> int:
+        self._next += 1
+        return self._next
+
+    def _repair(self, replica: int, peer: PeerId, upper: Index) -> None:
+        """Read from the others what `replica` lacks."""
+        number = self._number()
+        self._repairs[number] = (replica, peer, upper)
+        for other in range(self.replicas):
+            if other != replica:
+                self._send(other, number, Read(peer, upper))
+
+    def _copy(self, number: int, source: int, found: Found) -> None:
+        """Give a lagging replica what another one has."""
+        replica, peer, upper = self._repairs[number]
+        if replica == source:
+            return
+        bases = tuple((p, base) for p, base in found.bases if base > upper)
+        if found.ranges or bases:
+            del self._repairs[number]
+            segments = ((peer, self.history.segments(peer)),)
+            self._send(replica, self._number(), Append(found.ranges, segments, bases, (), False))

@@ -1,0 +1,5 @@
+"""The simulator, shipped because users test their own actors on it: a deterministic world made from one seed.
+
+It runs the production `Shell`, `Peer`, `Coordinator`, `Replica` and `Quorum`, not copies of them. What is simulated is
+only what surrounds them: the network, the registry, the disks, the clock, and the user's programs.
+"""

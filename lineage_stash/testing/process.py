@@ -1,0 +1,256 @@
+"""A simulated process: every port of one shell, and the user's program, on one node."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from lineage_stash.core import effects, events
+from lineage_stash.core.history import Decision, History
+from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId
+from lineage_stash.core.peer import Peer
+from lineage_stash.core.recovery import Coordinator
+from lineage_stash.shell import Shell, open_store, restore
+from lineage_stash.testing.programs import Running, State, run_call, run_main
+
+if TYPE_CHECKING:
+    from lineage_stash.testing.world import World
+
+
+class Process:
+    """Implements `Transport`, `Membership`, `Outside` and `Executor` for the shell that lives in it."""
+
+    def __init__(self, world: "World", address: str, node: NodeId) -> None:
+        self.world = world
+        self.address = address
+        self.node = node
+        self.alive = True
+        self.asleep_until = 0
+        self.sends_left: int | None = None
+        self.shell: Shell | None = None
+        self.state = State()
+        self.running: Running | None = None
+        self.store: Any = None
+        self._tick_pending = False
+
+    # start
+
+    def start_peer(self, member: Member, history: History) -> None:
+        """Begin a peer's first incarnation, or restore a later one."""
+        self.store = open_store(len(self.world.replicas), history, self)
+        if history.incarnation(member.peer) == 0:
+            self._begin(Peer(member, Incarnation(0), history, self._policy(member), ))
+        else:
+            restore(member, history, self._policy(member), self.store, self._begin)
+        self._tick_later()
+
+    def _policy(self, member: Member) -> Any:
+        policy = self.world.policy
+        return policy if member.peer not in self.world.programs else policy._replace(checkpoint_every_entries=None)
+
+    def _begin(self, peer: Peer) -> None:
+        self._join(peer)
+        self.world.checker.after_start(self, peer)
+        if peer.id in self.world.programs:
+            self._feed(events.MainStarted())
+        else:
+            self._feed(events.Lingered())
+
+    def start_coordinator(self, coordinator: Coordinator) -> None:
+        """Begin a coordinator."""
+        self.store = open_store(len(self.world.replicas), coordinator.history, self)
+        self._join(coordinator)
+        self._feed(events.CoordinatorStarted())
+        self._tick_later()
+
+    def _join(self, machine: Peer | Coordinator) -> None:
+        executor = self if isinstance(machine, Peer) else None
+        self.shell = Shell(machine, transport=self, membership=self, outside=self, executor=executor, store=self.store)
+        self.world.checker.watch(self, machine)
+
+    @property
+    def peer(self) -> Peer:
+        """The machine, where it is a peer."""
+        assert self.shell is not None
+        assert isinstance(self.shell.machine, Peer)
+        return self.shell.machine
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """The machine, where it is a coordinator."""
+        assert self.shell is not None
+        assert isinstance(self.shell.machine, Coordinator)
+        return self.shell.machine
+
+    # in
+
+    def when_awake(self, action: Callable[[], None]) -> None:
+        """Do something unless the process is dead; a sleeping one does it later."""
+        if not self.alive:
+            return
+        if self.asleep_until > self.world.now_ms:
+            self.world.later(self.asleep_until - self.world.now_ms, lambda: self.when_awake(action))
+        else:
+            action()
+
+    def on_frame(self, frame: bytes) -> None:
+        """A frame has come."""
+        if self.shell is not None:
+            self.shell.on_frame(frame)
+
+    def on_replica_answer(self, replica: int, number: int, frame: bytes) -> None:
+        """A replica has answered."""
+        if self.shell is not None:
+            self.shell.on_replica_answer(replica, number, frame)
+        else:
+            from lineage_stash import codec
+
+            self.store.on_reply(replica, number, codec.decode(frame))
+
+    def _feed(self, event: object) -> None:
+        if self.alive and self.shell is not None:
+            self.shell.feed(event)
+
+    def _tick_later(self) -> None:
+        self.world.later(10 + self.world.draw.randrange(5), lambda: self.when_awake(self._tick))
+
+    def _tick(self) -> None:
+        self.world.steps += 1
+        if self.shell is not None:
+            self.shell.tick()
+        else:
+            self.store.on_ticked()
+        self._tick_later()
+
+    # Transport
+
+    def _may_send(self) -> bool:
+        if self.sends_left is not None and self.alive:
+            self.sends_left -= 1
+            if self.sends_left < 0:
+                self.world.crash(self)
+        return self.alive
+
+    def send(self, address: str, frame: bytes) -> None:
+        """Put a frame on the network."""
+        if self._may_send():
+            self.world.transmit(address, frame)
+
+    def ask_replica(self, replica: int, number: int, frame: bytes) -> None:
+        """Put a request on the network."""
+        if self._may_send():
+            self.world.ask_replica(self, replica, number, frame)
+
+    # Outside
+
+    def take_reading(self, kind: str) -> bytes:
+        """A draw that no replay could guess."""
+        assert kind
+        return bytes((self.world.draw.randrange(256),))
+
+    def release(self, peer: PeerId, number: int, value: bytes) -> None:
+        """An idempotent sink."""
+        if not self._may_send():
+            return
+        self.world.checker.after_output(self, peer, number, value)
+        accepted = events.OutputAccepted(number)
+        self.world.later(self.world.delay(), lambda: self.when_awake(lambda: self._feed(accepted)))
+
+    def report(self, kind: str, text: str) -> None:
+        """Faults go to the checker."""
+        if self.alive:
+            self.world.checker.after_fault(self, kind, text)
+
+    # Membership
+
+    def read_members(self, then: Callable[[tuple[Member, ...]], None]) -> None:
+        """Who is there."""
+
+        def action() -> Callable[[], None]:
+            members = tuple(member for peer, member in self.world.members.items() if peer not in self.world.retired)
+            return lambda: then(members)
+
+        self.world.registry(self, action)
+
+    def publish(self, decision: Decision, then: Callable[[Decision], None]) -> None:
+        """Put-if-absent."""
+
+        def action() -> Callable[[], None]:
+            standing = self.world.publish(decision)
+            return lambda: then(standing)
+
+        if self._may_send():
+            self.world.registry(self, action)
+
+    def fetch_decisions(self, after: int, then: Callable[[tuple[Decision, ...]], None]) -> None:
+        """What was decided since."""
+
+        def action() -> Callable[[], None]:
+            decisions = tuple(self.world.decisions[after:])
+            return lambda: then(decisions)
+
+        self.world.registry(self, action)
+
+    def has_retired(self, peer: PeerId, then: Callable[[bool], None]) -> None:
+        """Whether a peer has left a record."""
+        self.world.registry(self, lambda: lambda: then(peer in self.world.retired))
+
+    def retire(self, peer: PeerId) -> None:
+        """A peer has left."""
+        if self.alive:
+            self.world.retired[peer] = None
+            self.world.checker.after_retirement(self)
+
+    def start_incarnation(self, peer: PeerId, incarnation: Incarnation, index: Index, node: NodeId) -> None:
+        """Start a process for a new life."""
+        assert incarnation > 0
+        assert index >= 0
+        if self._may_send():
+            self.world.start_incarnation(peer, node)
+
+    # Executor
+
+    def carry_out(self, effect: effects.Effect) -> None:
+        """Run the program up to its next question."""
+        if not self.alive:
+            return
+        if isinstance(effect, effects.CaptureState):
+            self._feed(events.StateCaptured(self.state.pack()))
+            return
+        if isinstance(effect, effects.FinishReplay):
+            self.world.replayed += effect.replayed
+            return
+        if isinstance(effect, effects.RunMain):
+            self.running = run_main(self.state, self.world.programs[self.peer.id].plan)
+            self._go_on(None)
+        elif isinstance(effect, effects.RunCall):
+            self.running = run_call(self.state, effect.payload)
+            self._go_on(None)
+        elif isinstance(effect, effects.Resume):
+            self._go_on(effect.answer)
+
+    def _go_on(self, answer: object) -> None:
+        assert self.running is not None
+        event = self.running.send(answer)
+        if isinstance(event, events.WaitStarted) and self.world.draw.random() < 0.2:
+            self._time_out_later(event)
+        if self.world.draw.random() < 0.1:
+            self.world.later(self.world.draw.randrange(1, 20), lambda: self.when_awake(lambda: self._feed(event)))
+        else:
+            self._feed(event)
+
+    def _time_out_later(self, event: events.WaitStarted) -> None:
+        def time_out() -> None:
+            if self.shell is not None and self.peer.program.waiting is event:
+                self._feed(events.WaitTimedOut())
+
+        self.world.later(self.world.draw.randrange(1, 30), lambda: self.when_awake(time_out))
+
+    def stop(self, reason: str) -> None:
+        """This incarnation is over."""
+        if self.alive:
+            self.alive = False
+            self.world.checker.after_stop(self, reason)
+
+    def fingerprint(self) -> int:
+        """A checksum of the program's state."""
+        return crc32(self.state.pack())

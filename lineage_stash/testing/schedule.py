@@ -1,0 +1,85 @@
+"""Schedules: everything that happens to a world, drawn from one seed. Data only, so that it can be shrunk and printed."""
+
+from random import Random
+from typing import NamedTuple
+
+from lineage_stash.testing.programs import Plan, draw_plan
+
+
+class Fault(NamedTuple):
+    """Something bad, at a step of the run or once a round is open from that step on."""
+
+    step: int
+    kind: str
+    target: int
+    length_ms: int
+    in_recovery: bool
+
+    def __str__(self) -> str:
+        when = f"from step {self.step}, while a round is open" if self.in_recovery else f"at step {self.step}"
+        return f"{when}: {self.kind} {self.target} ({self.length_ms} ms)"
+
+
+class Driver(NamedTuple):
+    """A driver that comes at a time, does its plan, and goes."""
+
+    name: str
+    start_ms: int
+    replayable: bool
+    plan: Plan
+
+
+class Schedule(NamedTuple):
+    """One world: its size, its programs, its network, and its faults."""
+
+    seed: int
+    nodes: int
+    actors: int
+    replicas: int
+    max_failures: int | None
+    checkpoint_every: int | None
+    stash_cap_bytes: int
+    loss: float
+    repeat: float
+    slow: float
+    drivers: tuple[Driver, ...]
+    faults: tuple[Fault, ...]
+
+
+FAULT_KINDS = (
+    "crash", "crash", "crash", "crash", "crash mid-send", "crash mid-send", "node", "node", "pause", "pause",
+    "coordinator", "second coordinator", "suspect", "replica", "replica", "store", "registry",
+)  # fmt: skip
+
+
+def draw_schedule(seed: int) -> Schedule:
+    """The schedule of a seed."""
+    draw = Random(seed)
+    nodes = draw.randrange(3, 6)
+    actors = draw.randrange(2, 5)
+    drivers = tuple(_draw_driver(draw, number, actors) for number in range(draw.randrange(1, 4)))
+    faults = tuple(sorted(_draw_fault(draw) for _ in range(draw.choice((0, 1, 1, 2, 2, 3, 3, 4, 5, 6)))))
+    return Schedule(
+        seed=seed,
+        nodes=nodes,
+        actors=actors,
+        replicas=draw.choice((1, 3, 3, 3)),
+        max_failures=draw.choice((None, None, 1, 1, 2)),
+        checkpoint_every=draw.choice((None, 2, 4, 8)),
+        stash_cap_bytes=draw.choice((1 << 20, 1 << 20, 1 << 20, 400)),
+        loss=draw.choice((0.0, 0.0, 0.02, 0.1)),
+        repeat=draw.choice((0.0, 0.0, 0.05)),
+        slow=draw.choice((0.0, 0.05, 0.2)),
+        drivers=drivers,
+        faults=faults,
+    )
+
+
+def _draw_driver(draw: Random, number: int, actors: int) -> Driver:
+    plan = draw_plan(draw, actors, -1, 3, draw.randrange(2, 6))
+    return Driver(f"d{number}", draw.choice((0, 0, 5, 40)), draw.random() < 0.4, plan)
+
+
+def _draw_fault(draw: Random) -> Fault:
+    kind = draw.choice(FAULT_KINDS)
+    return Fault(draw.randrange(5, 160), kind, draw.randrange(1000), draw.choice((20, 60, 150)), draw.random() < 0.35)

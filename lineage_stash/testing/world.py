@@ -1,0 +1,364 @@
+"""The world: processes on nodes, a bad network, a registry, replicas on disks, and time, all from one seed.
+
+Everything happens in one queue ordered by time. Phase one is chaos: the schedule's faults strike. Phase two heals: no more
+loss, no more faults, replicas are back; then everything must come to its end, and the checker looks at all of it.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+
+from lineage_stash import codec
+from lineage_stash.core import events
+from lineage_stash.core.history import Decision, History
+from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId
+from lineage_stash.core.peer import Peer
+from lineage_stash.core.policy import Policy
+from lineage_stash.core.recovery import Coordinator, Phase
+from lineage_stash.shell import address_of
+from lineage_stash.store.replica import Replica
+from lineage_stash.testing.checker import Checker
+from lineage_stash.testing.process import Process
+from lineage_stash.testing.programs import actor_name
+from lineage_stash.testing.schedule import Fault, Schedule
+
+TICK_MS = 12
+NOTICE_MS = 15
+HEAL_AT_STEP = 260
+MOST_STEPS = 6000
+SUPERVISE_MS = 30
+
+
+class World:
+    """One run of one schedule."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.policy = Policy(
+            max_failures=schedule.max_failures,
+            window_messages=4,
+            checkpoint_every_entries=schedule.checkpoint_every,
+            stash_cap_bytes=schedule.stash_cap_bytes,
+            patience_ticks=8,
+        )
+        self.draw = Random(schedule.seed ^ 0x5EED)
+        self.now_ms = 0
+        self.steps = 0
+        self.healed = False
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = count()
+        self.processes: dict[str, Process] = {}
+        self.coordinators: list[Process] = []
+        self.replicas = [Replica() for _ in range(schedule.replicas)]
+        self.replica_down_until = [0] * schedule.replicas
+        self.registry_away_until = 0
+        self.members: dict[PeerId, Member] = {}
+        self.retired: dict[PeerId, None] = {}
+        self.decisions: list[Decision] = []
+        self.faults = list(schedule.faults)
+        self.crashes = 0
+        self.replayed = 0
+        self.checker = Checker(self)
+        self.programs = {PeerId(driver.name): driver for driver in schedule.drivers}
+
+    # time
+
+    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Do something after a while."""
+        heappush(self._queue, (self.now_ms + delay_ms, next(self._order), action))
+
+    def run(self) -> None:
+        """Chaos, healing, and the final checks; raises `Violation` at the first thing that is wrong."""
+        for number in range(self.schedule.actors):
+            node = NodeId(f"n{number % self.schedule.nodes}")
+            self.register(Member(actor_name(number), node, True))
+            self.start(actor_name(number))
+        self.start_coordinator()
+        self.later(SUPERVISE_MS, self._supervise)
+        for driver in self.schedule.drivers:
+            self.later(driver.start_ms, lambda driver=driver: self._driver_comes(driver))  # type: ignore[misc]
+        while self._queue and not self.finished:
+            self.now_ms, _, action = heappop(self._queue)
+            self._strike()
+            action()
+            if self.steps > MOST_STEPS:
+                self.checker.stuck()
+            if not self.healed and self.steps > HEAL_AT_STEP and not self.faults:
+                self._heal()
+        self.checker.finish()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all drivers have come and gone and nothing waits to be committed."""
+        if not self.healed:
+            if self.steps <= HEAL_AT_STEP and self.drivers_here:
+                return False
+            if self.faults and self.drivers_here:
+                return False
+            self._heal()
+        return not self.drivers_here and self.quiet
+
+    @property
+    def drivers_here(self) -> bool:
+        """Whether some driver has still to finish."""
+        gone = {peer for decision in self.decisions for peer in decision.gone}
+        return any(peer not in self.retired and peer not in gone for peer in self.programs)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether every actor lives, has caught up, runs nothing, and has all its lineage committed."""
+        for number in range(self.schedule.actors):
+            process = self.current(actor_name(number))
+            if process is None or process.shell is None or not process.alive:
+                return False
+            peer = process.peer
+            busy = peer.program.script or peer.program.busy or peer.lineage.needs or peer.checkpoint_under_way
+            if busy or len(peer.gate) or peer.gate.unaccepted or peer.promises.ignored:
+                return False
+            for counterpart in peer.counterparts.values():
+                if counterpart.gone or counterpart.peer in self.retired:
+                    continue
+                if counterpart.outbox.answered < counterpart.outbox.next_seqno or counterpart.inbox.queue:
+                    return False
+        return all(process.coordinator.phase is Phase.IDLE for process in self.coordinators if process.alive)
+
+    # processes
+
+    def register(self, member: Member) -> None:
+        """Put a peer into the registry."""
+        self.members[member.peer] = member
+
+    def history(self) -> History:
+        """All decisions so far, as a new process reads them."""
+        return History(tuple(self.decisions))
+
+    def current(self, peer: PeerId) -> Process | None:
+        """The process of a peer's newest incarnation."""
+        incarnation = max((b.incarnation for d in self.decisions for b in d.beginnings if b.peer == peer), default=0)
+        return self.processes.get(address_of(peer, Incarnation(incarnation)))
+
+    def start(self, peer: PeerId) -> None:
+        """Start a process for the newest incarnation of a peer."""
+        history = self.history()
+        address = address_of(peer, history.incarnation(peer))
+        if address in self.processes:
+            return
+        process = Process(self, address, self.members[peer].node)
+        self.processes[address] = process
+        process.start_peer(self.members[peer], history)
+
+    def start_coordinator(self) -> None:
+        """Start a coordinator; others that still run are not asked."""
+        token = f"c{len(self.coordinators)}"
+        node = NodeId(f"n{self.draw.randrange(self.schedule.nodes)}")
+        process = Process(self, token, node)
+        self.processes[token] = process
+        self.coordinators.append(process)
+        process.start_coordinator(Coordinator(token, self.history(), self.policy))
+
+    def _driver_comes(self, driver: object) -> None:
+        name = PeerId(driver.name)  # type: ignore[attr-defined]
+        node = NodeId(f"n{self.draw.randrange(self.schedule.nodes)}")
+        self.register(Member(name, node, driver.replayable))  # type: ignore[attr-defined]
+        self.start(name)
+
+    @property
+    def coordinator(self) -> str | None:
+        """The newest coordinator that lives."""
+        alive = [process.address for process in self.coordinators if process.alive]
+        return alive[-1] if alive else None
+
+    def _supervise(self) -> None:
+        """What Ray does: notice dead processes, and keep a coordinator running."""
+        if self.coordinator is None:
+            self.start_coordinator()
+        gone = {peer for decision in self.decisions for peer in decision.gone}
+        for peer in self.members:
+            process = self.current(peer)
+            if process is not None and not process.alive and peer not in self.retired and peer not in gone:
+                self._notice(peer, process)
+        self.later(SUPERVISE_MS, self._supervise)
+
+    def _notice(self, peer: PeerId, process: Process) -> None:
+        coordinator = self.coordinator
+        if coordinator is not None:
+            incarnation = Incarnation(int(process.address.split("@")[1]))
+            self.transmit(coordinator, codec.encode(events.Suspected(peer, incarnation)))
+
+    # network
+
+    def delay(self) -> int:
+        """How long a frame takes."""
+        draw = self.draw
+        return draw.randrange(15, 60) if draw.random() < self.schedule.slow else draw.randrange(1, 5)
+
+    def transmit(self, address: str, frame: bytes) -> None:
+        """Carry a frame: late, twice, or not at all."""
+        if not self.healed and self.schedule.loss and self.draw.random() < self.schedule.loss:
+            return
+        self.later(self.delay(), lambda: self._arrive(address, frame))
+        if self.schedule.repeat and self.draw.random() < self.schedule.repeat:
+            self.later(self.delay() * 3, lambda: self._arrive(address, frame))
+
+    def _arrive(self, address: str, frame: bytes) -> None:
+        process = self.processes.get(address)
+        if process is not None and process.alive:
+            self.steps += 1
+            process.when_awake(lambda: process.on_frame(frame))
+
+    def ask_replica(self, asker: Process, replica: int, number: int, frame: bytes) -> None:
+        """Carry a request to a replica and the answer back."""
+        if not self.healed and self.schedule.loss and self.draw.random() < self.schedule.loss:
+            return
+        self.later(self.delay(), lambda: self._at_replica(asker, replica, number, frame))
+
+    def _at_replica(self, asker: Process, replica: int, number: int, frame: bytes) -> None:
+        if self.replica_down_until[replica] > self.now_ms:
+            return
+        self.steps += 1
+        request = codec.decode(frame)
+        reply = self.replicas[replica].handle(request)
+        self.checker.after_request(asker, replica, request, reply)
+        if not self.healed and self.schedule.loss and self.draw.random() < self.schedule.loss:
+            return
+        answer = codec.encode(reply)
+        self.later(self.delay(), lambda: asker.when_awake(lambda: asker.on_replica_answer(replica, number, answer)))
+
+    # registry
+
+    def registry(self, asker: Process, action: Callable[[], Callable[[], None]]) -> None:
+        """Do something in the registry after a while, then answer; an outage loses the request or the answer."""
+
+        def at_registry() -> None:
+            if self.registry_away_until > self.now_ms and self.draw.random() < 0.5:
+                return
+            answer = action()
+            if self.registry_away_until <= self.now_ms:
+                self.later(self.draw.randrange(1, 4), lambda: asker.when_awake(answer))
+
+        self.later(self.draw.randrange(1, 4), at_registry)
+
+    def publish(self, decision: Decision) -> Decision:
+        """Put-if-absent: the decision that stands for this round."""
+        if len(self.decisions) >= decision.round:
+            return self.decisions[decision.round - 1]
+        self.decisions.append(decision)
+        self.checker.after_decision(decision)
+        return decision
+
+    def start_incarnation(self, peer: PeerId, node: NodeId) -> None:
+        """Start a process somewhere, most often elsewhere than where the last one died."""
+        if self.draw.random() < 0.6:
+            node = NodeId(f"n{self.draw.randrange(self.schedule.nodes)}")
+        self.members[peer] = self.members[peer]._replace(node=node)
+        self.later(self.draw.randrange(2, 12), lambda: self.start(peer))
+
+    # faults
+
+    def _heal(self) -> None:
+        self.healed = True
+        self.faults.clear()
+        self.replica_down_until = [0] * len(self.replicas)
+        self.registry_away_until = 0
+
+    def _strike(self) -> None:
+        while self.faults and self.faults[0].step <= self.steps:
+            for position, fault in enumerate(self.faults):
+                if fault.step > self.steps:
+                    return
+                if fault.in_recovery and not self._round_is_open() and self.steps < HEAL_AT_STEP:
+                    continue
+                del self.faults[position]
+                _FAULTS[fault.kind](self, fault)
+                break
+            else:
+                return
+
+    def _round_is_open(self) -> bool:
+        return any(process.alive and process.coordinator.phase is not Phase.IDLE for process in self.coordinators)
+
+    def _pick(self, fault: Fault) -> Process | None:
+        alive = [
+            process for process in self.processes.values()
+            if process.alive and process.shell is not None and isinstance(process.shell.machine, Peer)
+            and self.current(process.peer.id) is process
+        ]  # fmt: skip
+        return alive[fault.target % len(alive)] if alive else None
+
+    def crash(self, process: Process) -> None:
+        """Kill a process; its peers notice after a while."""
+        if process.alive:
+            process.alive = False
+            self.crashes += 1
+            self.checker.after_crash(process)
+            if "@" in process.address:
+                peer = PeerId(process.address.split("@")[0])
+                self.later(self.draw.randrange(2, NOTICE_MS), lambda: self._notice(peer, process))
+
+    def _crash(self, fault: Fault) -> None:
+        if (process := self._pick(fault)) is not None:
+            self.crash(process)
+
+    def _crash_mid_send(self, fault: Fault) -> None:
+        if (process := self._pick(fault)) is not None:
+            process.sends_left = fault.target % 4
+
+    def _crash_node(self, fault: Fault) -> None:
+        node = NodeId(f"n{fault.target % self.schedule.nodes}")
+        for process in list(self.processes.values()):
+            if process.node == node:
+                self.crash(process)
+        for replica in range(len(self.replicas)):
+            if NodeId(f"n{replica % self.schedule.nodes}") == node:
+                self.replica_down_until[replica] = self.now_ms + fault.length_ms
+
+    def _pause(self, fault: Fault) -> None:
+        if (process := self._pick(fault)) is not None:
+            process.asleep_until = self.now_ms + fault.length_ms * 3
+            peer, incarnation = process.address.split("@")
+            suspected = codec.encode(events.Suspected(PeerId(peer), Incarnation(int(incarnation))))
+            if fault.target % 2 and self.coordinator is not None:
+                self.checker.after_suspicion(process)
+                self.transmit(self.coordinator, suspected)
+
+    def _suspect(self, fault: Fault) -> None:
+        if (process := self._pick(fault)) is not None and self.coordinator is not None:
+            self.checker.after_suspicion(process)
+            peer, incarnation = process.address.split("@")
+            frame = codec.encode(events.Suspected(PeerId(peer), Incarnation(int(incarnation))))
+            self.transmit(self.coordinator, frame)
+
+    def _crash_coordinator(self, _: Fault) -> None:
+        for process in self.coordinators:
+            self.crash(process)
+
+    def _second_coordinator(self, _: Fault) -> None:
+        self.start_coordinator()
+
+    def _replica_away(self, fault: Fault) -> None:
+        self.replica_down_until[fault.target % len(self.replicas)] = self.now_ms + fault.length_ms
+
+    def _store_away(self, fault: Fault) -> None:
+        self.replica_down_until = [self.now_ms + fault.length_ms] * len(self.replicas)
+
+    def _registry_away(self, fault: Fault) -> None:
+        self.registry_away_until = self.now_ms + fault.length_ms
+
+    def began(self, peer: PeerId) -> Index:
+        """Where the newest incarnation of a peer began."""
+        return self.history().segments(peer)[-1][1]
+
+
+_FAULTS: dict[str, Callable[[World, Fault], None]] = {
+    "crash": World._crash,
+    "crash mid-send": World._crash_mid_send,
+    "node": World._crash_node,
+    "pause": World._pause,
+    "suspect": World._suspect,
+    "coordinator": World._crash_coordinator,
+    "second coordinator": World._second_coordinator,
+    "replica": World._replica_away,
+    "store": World._store_away,
+    "registry": World._registry_away,
+}
