@@ -8,7 +8,9 @@ from typing import Protocol
 
 from lineage_stash.core.effects import Effect
 from lineage_stash.core.history import Decision
-from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId
+from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId, Round
+
+Dead = tuple[tuple[PeerId, Incarnation], ...]
 
 
 class Transport(Protocol):
@@ -42,8 +44,11 @@ class Outside(Protocol):
 class Membership(Protocol):
     """The registry, and the chain of decisions. Answers come by callback, late or never; asking again is safe."""
 
-    def read_members(self, then: Callable[[tuple[Member, ...]], None]) -> None:
-        """Who is registered and has not retired."""
+    def open_round(self, round_: Round, dead: Dead, then: Callable[[tuple[Member, ...]], None]) -> None:
+        """Note who is taken for dead in a round, then answer who is registered and has not retired.
+
+        A peer registers first and reads the note after that, so that one of the two finds the other.
+        """
         ...
 
     def publish(self, decision: Decision, then: Callable[[Decision], None]) -> None:

@@ -16,7 +16,7 @@ from lineage_stash.core.peer import Peer
 from lineage_stash.core.policy import Policy
 from lineage_stash.core.recovery import Coordinator
 from lineage_stash.core.settle import Stretch, assemble
-from lineage_stash.ports import Executor, Membership, Outside, Transport
+from lineage_stash.ports import Dead, Executor, Membership, Outside, Transport
 from lineage_stash.store import contract
 from lineage_stash.store.quorum import Quorum
 
@@ -35,14 +35,21 @@ def open_store(replicas: int, history: History, transport: Transport) -> Quorum:
     return Quorum(replicas, history, send)
 
 
-def restore(member: Member, history: History, policy: Policy, store: Quorum, then: Callable[[Peer], None]) -> None:
-    """Begin the newest incarnation of a peer: its last checkpoint, and the log from there to where it begins."""
+def restore(member: Member, history: History, policy: Policy, store: Quorum, ignored: Dead,
+            then: Callable[[Peer | None], None]) -> None:  # fmt: skip
+    """Begin the newest incarnation of a peer: its last checkpoint, and the log from there to where it begins.
+
+    None if the peer has left its record and so needs no further life: it was taken for dead while it retired.
+    """
     incarnation, began = history.segments(member.peer)[-1]
 
     def on_loaded(replies: tuple[Any, ...]) -> None:
         found = [reply.checkpoint for reply in replies if reply.checkpoint is not None]
         checkpoint = max(found, key=lambda checkpoint: checkpoint.index, default=None)
         lower = checkpoint.index if checkpoint else START
+        if checkpoint is not None and checkpoint.final:
+            then(None)
+            return
 
         def on_read(replies: tuple[Any, ...]) -> None:
             ranges = [piece for reply in replies for piece in reply.ranges]
@@ -50,7 +57,7 @@ def restore(member: Member, history: History, policy: Policy, store: Quorum, the
             if stretch.upper < began:
                 raise LineageLost(f"{member.peer} must be replayed to {began}, but the store has it to {stretch.upper}")
             entries = stretch.entries[: began - lower]
-            then(Peer(member, incarnation, history, policy, checkpoint=checkpoint, entries=entries))
+            then(Peer(member, incarnation, history, policy, checkpoint=checkpoint, entries=entries, ignored=ignored))
 
         store.request(contract.Read(member.peer, lower), on_read)
 
@@ -88,7 +95,7 @@ class Shell:
             effects.ReportFault: lambda e: self.outside.report(e.kind, e.text),
             effects.Retire: self._retire,
             effects.Stop: self._stop,
-            effects.ReadMembers: lambda _: self.membership.read_members(self._on_members),
+            effects.OpenRound: lambda e: self.membership.open_round(e.round, e.dead, self._on_members),
             effects.AskGather: self._ask_gather,
             effects.FenceStore: self._fence,
             effects.StoreSettlement: self._settle,
@@ -206,6 +213,7 @@ class Shell:
 
         def on_known(retired: bool) -> None:
             if retired:
+                self.feed(events.Departed(effect.peer))
                 self.store.request(contract.GetCheckpoint(effect.peer), on_loaded)
 
         self.membership.has_retired(effect.peer, on_known)

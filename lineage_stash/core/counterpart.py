@@ -20,12 +20,13 @@ class Counterpart:
         self.outbox = Outbox()
         self.inbox = Inbox()
         self.member: Member | None = None
+        self.logged_by_content = False
         self.gone = False
 
-    @property
-    def logged_by_content(self) -> bool:
-        """Whether this caller can never be run again, so that the callee's log must hold its payloads."""
-        return self.member is not None and not self.member.replayable
+    def greet(self, member: Member) -> None:
+        """Learn who this is; the payloads of a caller that nobody can run again must be in the callee's log."""
+        self.member = member
+        self.logged_by_content = not member.replayable
 
     @property
     def wants_to_send(self) -> bool:
@@ -87,7 +88,11 @@ def capture(counterparts: dict[PeerId, Counterpart]) -> tuple[tuple[tuple[PeerId
 
 
 def restore_outbox(outbox: Outbox, calls: CallsTo) -> None:
-    """Go on calling from the moment of a checkpoint."""
+    """Go on calling from the moment of a checkpoint.
+
+    Nothing is announced as covered or released on its strength: a checkpoint that was found may be on fewer replicas than
+    a majority, and the next restart may find an older one.
+    """
     outbox.floor = outbox.unsent = calls.floor
     outbox.next_seqno = calls.next_seqno
     outbox.payloads.extend(calls.payloads)
@@ -95,12 +100,11 @@ def restore_outbox(outbox: Outbox, calls: CallsTo) -> None:
     outbox.answered = calls.answered
     outbox.results = dict(calls.results)
     outbox.unwanted = dict.fromkeys(calls.unwanted)
-    outbox.released = calls.answered
 
 
 def restore_inbox(inbox: Inbox, calls: CallsFrom) -> None:
     """Go on answering from the moment of a checkpoint."""
-    inbox.received = inbox.started = inbox.finished = inbox.covered = calls.finished
+    inbox.received = inbox.started = inbox.finished = calls.finished
     inbox.released = inbox.unsent = calls.released
     inbox.replies.extend(calls.replies)
     inbox.digests.extend(calls.digests)

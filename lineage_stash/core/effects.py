@@ -126,8 +126,14 @@ class ReportFault(NamedTuple):
 # From a coordinator.
 
 
-class ReadMembers(NamedTuple):
-    """Read the registry."""
+class OpenRound(NamedTuple):
+    """Note in the registry who is taken for dead in this round, then read who is there.
+
+    In this order: whoever registers later finds the note, and whoever registered earlier is found.
+    """
+
+    round: Round
+    dead: tuple[tuple[PeerId, Incarnation], ...]
 
 
 class AskGather(NamedTuple):
@@ -180,5 +186,5 @@ class StartIncarnation(NamedTuple):
 Effect = (
     RunMain | RunCall | Resume | TakeReading | CaptureState | FinishReplay | SendMessage | ReleaseOutput | AppendToStore
     | StoreCheckpoint | TruncateStore | FindRecord | FetchDecisions | ReportSuspicion | SendAnswer | Retire | Stop
-    | ReportFault | ReadMembers | AskGather | FenceStore | StoreSettlement | Publish | Announce | StartIncarnation
+    | ReportFault | OpenRound | AskGather | FenceStore | StoreSettlement | Publish | Announce | StartIncarnation
 )  # fmt: skip

@@ -111,6 +111,12 @@ class OutputAccepted(NamedTuple):
     number: int
 
 
+class Departed(NamedTuple):
+    """A peer has retired: it will not speak again."""
+
+    peer: PeerId
+
+
 class RecordLoaded(NamedTuple):
     """The final checkpoint of a peer that retired."""
 

@@ -28,11 +28,16 @@ from lineage_stash.core.program import Program
 from lineage_stash.core.promises import Promises
 
 
+LOOK_UP_TICKS = 8
+"""How often a peer that is kept waiting looks whether a decision has passed it by."""
+
+
 class Peer:
     """A driver, an actor or a task runner: `handle(event)` returns the effects to carry out, in order."""
 
     def __init__(self, member: Member, incarnation: Incarnation, history: History, policy: Policy, *,
-                 checkpoint: Checkpoint | None = None, entries: tuple[Entry, ...] = ()) -> None:  # fmt: skip
+                 checkpoint: Checkpoint | None = None, entries: tuple[Entry, ...] = (),
+                 ignored: tuple[tuple[PeerId, Incarnation], ...] = ()) -> None:  # fmt: skip
         self.member = member
         self.id = member.peer
         self.incarnation = incarnation
@@ -48,6 +53,8 @@ class Peer:
         self.program = Program(self.id, self.lineage, self.counterpart, self._emit,
                                logs=member.replayable, cap_bytes=policy.stash_cap_bytes)  # fmt: skip
         self.promises = Promises(self.id, incarnation, self.lineage, self._emit)
+        self.promises.ignore(ignored)
+        self.ticks = 0
         self.gate = Gate()
         self.next_output = 0
         self.flushed = self.lineage.upper
@@ -73,6 +80,7 @@ class Peer:
             events.CheckpointStored: self._on_checkpoint_stored,
             events.StoreRefused: self._on_store_refused,
             events.OutputAccepted: lambda event: self.gate.accept(event.number),
+            events.Departed: self._on_departed,
             events.RecordLoaded: self._on_record_loaded,
             events.Lingered: lambda _: None,
             events.Ticked: self._on_ticked,
@@ -93,6 +101,8 @@ class Peer:
         if not self.stopped:
             for event in happened:
                 self._handlers[type(event)](event)
+            if len(self.gate):
+                self._release()
             self.program.try_resume()
             if not self.program.run_next():
                 self._forward()
@@ -154,7 +164,7 @@ class Peer:
 
     def _deliver(self, counterpart: Counterpart, message: Message) -> None:
         if message.hello is not None:
-            counterpart.member = message.hello
+            counterpart.greet(message.hello)
         self.lineage.merge(message.batch)
         counterpart.channel.note_held(message.batch)
         counterpart.outbox.cover(message.covered)
@@ -228,14 +238,10 @@ class Peer:
     def _on_appended(self, event: events.Appended) -> None:
         self.flushing = False
         self.lineage.note_durable(event.holdings, event.quorum)
-        self._after_commit()
+        self._cover_by_content()
 
     def _on_store_refused(self, _: events.StoreRefused) -> None:
         self._stop(Stop("the store has fenced this incarnation"))
-
-    def _after_commit(self) -> None:
-        self._cover_by_content()
-        self._release()
 
     def _cover_by_content(self) -> None:
         """Callers that nobody can run again need not keep what our committed log holds by content."""
@@ -259,7 +265,6 @@ class Peer:
         self.gate.hold(Output(self.next_output, event.value), dict(self.lineage.needs))
         self.next_output += 1
         self._emit(Resume(None))
-        self._release()
 
     def _release(self) -> None:
         for item in self.gate.release(self.lineage.committed):
@@ -296,7 +301,6 @@ class Peer:
         self.checkpointed = checkpoint.index
         self.checkpoint_under_way = checkpoint
         self.gate.hold(checkpoint, dict(self.lineage.needs))
-        self._release()
 
     def _on_checkpoint_stored(self, _: events.CheckpointStored) -> None:
         checkpoint = self.checkpoint_under_way
@@ -320,7 +324,6 @@ class Peer:
             restore_inbox(self.counterpart(peer).inbox, calls_from)
         for number, value in checkpoint.outputs:
             self.gate.hold(Output(number, value), {})
-        self._release()
 
     def _on_retire_asked(self, _: events.RetireAsked) -> None:
         self.program.busy = False
@@ -342,6 +345,10 @@ class Peer:
         elif all(outbox.floor >= outbox.next_seqno and outbox.released <= outbox.told_released for outbox in outboxes):
             self._stop(Retire())
 
+    def _on_departed(self, event: events.Departed) -> None:
+        self.counterpart(event.peer).gone = True
+        self.promises.forget(event.peer)
+
     def _on_record_loaded(self, event: events.RecordLoaded) -> None:
         """A caller has retired: what it left in its record is received from there."""
         counterpart = self.counterpart(event.record.peer)
@@ -352,7 +359,8 @@ class Peer:
     # time and rounds
 
     def _on_ticked(self, _: events.Ticked) -> None:
-        behind = bool(self.promises.ignored)
+        self.ticks += 1
+        behind = bool(self.promises.ignored) or (self.program.is_blocked and self.ticks % LOOK_UP_TICKS == 0)
         for counterpart in self.counterparts.values():
             if counterpart.gone or self.promises.ignores(counterpart.peer):
                 continue
@@ -360,7 +368,9 @@ class Peer:
             stale = counterpart.channel.stale_messages(self.policy.resend_after_ticks)
             for message in stale:
                 self._emit(SendMessage(message))
-            behind = behind or bool(stale)
+            if stale:
+                behind = True
+                self._emit(FindRecord(counterpart.peer))
             if counterpart.has_news and self._may_send(counterpart):
                 self._send(counterpart)
             elif counterpart.channel.owed_acknowledgements:
@@ -369,6 +379,8 @@ class Peer:
             self._emit(ReleaseOutput(output))
         if behind:
             self._emit(FetchDecisions(self.history.round))
+        for peer in self.promises.ignored:
+            self._emit(FindRecord(peer))
         if (caller := self.program.missing_caller) is not None:
             self._emit(FindRecord(caller))
         self._poll_commits()
@@ -396,4 +408,4 @@ class Peer:
         for counterpart in self.counterparts.values():
             self._stir(counterpart)
             self._deliver_in_order(counterpart, counterpart.channel)
-        self._after_commit()
+        self._cover_by_content()

@@ -111,6 +111,11 @@ class Program:
     # record or recall
 
     @property
+    def is_blocked(self) -> bool:
+        """Whether the program waits for somebody."""
+        return self.waiting is not None or (bool(self.script) and not self.busy)
+
+    @property
     def at_cap(self) -> bool:
         """Whether appending must wait for commits."""
         return self.lineage.stash.bytes >= self.cap_bytes
@@ -207,9 +212,10 @@ class Program:
         self.script.extend(entries)
         for entry in entries:
             if isinstance(entry, Ran) and entry.payload is not None:
-                inbox = self.counterpart(entry.caller).inbox
-                inbox.accept(inbox.received, (entry.payload,))
-                self.ready.append(self.counterpart(entry.caller))
+                counterpart = self.counterpart(entry.caller)
+                counterpart.logged_by_content = True
+                counterpart.inbox.accept(entry.seqno, (entry.payload,))
+                self.ready.append(counterpart)
         if not entries:
             self.emit(FinishReplay(0))
 

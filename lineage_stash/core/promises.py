@@ -52,6 +52,15 @@ class Promises:
             for peer, upper in uppers
         )
 
+    def ignore(self, dead: tuple[tuple[PeerId, Incarnation], ...]) -> None:
+        """Refuse the dead from now on, and take nothing more that depends on them."""
+        lineage = self.lineage
+        for peer, incarnation in dead:
+            if peer != self.me and incarnation >= lineage.history.incarnation(peer):
+                self.ignored[peer] = incarnation
+                known = max(lineage.needs.get(peer, START), lineage.committed.get(peer, START))
+                self.answered.setdefault(peer, known)
+
     def answer(self, event: GatherAsked) -> None:
         """Promise to ignore the dead, and hand over the stash."""
         history, lineage = self.lineage.history, self.lineage
@@ -60,11 +69,7 @@ class Promises:
         if event.round > history.round + 1:
             self.emit(FetchDecisions(history.round))
             return
-        for peer, incarnation in event.dead:
-            if peer != self.me and incarnation >= history.incarnation(peer):
-                self.ignored[peer] = incarnation
-                known = max(lineage.needs.get(peer, START), lineage.committed.get(peer, START))
-                self.answered.setdefault(peer, known)
+        self.ignore(event.dead)
         answer = GatherAnswered(
             self.me, self.incarnation, event.round, event.dead, tuple(self.ignored.items()), lineage.all_ranges(),
             tuple(lineage.needs.items()), tuple(lineage.committed.items()),
@@ -82,15 +87,16 @@ class Promises:
             self.emit(Stop("taken for dead"))
             return False
         for beginning in decision.beginnings:
-            self._forget(beginning.peer)
+            self.forget(beginning.peer)
             if not self.lineage.settle(beginning):
                 text = f"{self.me} depends on {beginning.peer} beyond {beginning.index}, which nobody holds any more"
                 self.emit(ReportFault("orphan", text))
                 self.emit(ReportSuspicion(self.me, self.incarnation))
         for peer in decision.gone:
-            self._forget(peer)
+            self.forget(peer)
         return True
 
-    def _forget(self, peer: PeerId) -> None:
+    def forget(self, peer: PeerId) -> None:
+        """Whatever was promised about this peer is over."""
         self.ignored.pop(peer, None)
         self.answered.pop(peer, None)

@@ -17,7 +17,7 @@ from enum import Enum, auto
 from lineage_stash.core import events
 from lineage_stash.core.batch import Range
 from lineage_stash.core.effects import (
-    Announce, AskGather, Effect, FenceStore, FetchDecisions, Publish, ReadMembers, ReportFault, StartIncarnation,
+    Announce, AskGather, Effect, FenceStore, FetchDecisions, Publish, OpenRound, ReportFault, StartIncarnation,
     StoreSettlement,
 )  # fmt: skip
 from lineage_stash.core.frontier import START, Frontier, join
@@ -66,7 +66,7 @@ class Coordinator:
             ((Phase.FENCING,), events.StoreFenced, self._on_fenced),
             ((Phase.SETTLING,), events.SettlementStored, self._on_settlement_stored),
             ((Phase.PUBLISHING,), events.Published, self._on_published),
-            ((Phase.OPENING,), events.Ticked, lambda _: self._emit(ReadMembers())),
+            ((Phase.OPENING,), events.Ticked, lambda _: self._note_opening()),
             ((Phase.GATHERING,), events.Ticked, self._on_ticked),
             ((Phase.PUBLISHING,), events.Ticked, lambda _: self._emit(Publish(self.proposal))),
             (anytime, events.Decided, self._on_decided),
@@ -104,7 +104,10 @@ class Coordinator:
         """Begin, or begin again: whoever is asked must hear of all that are dead."""
         self.phase = Phase.OPENING
         self.attempt += 1
-        self._emit(ReadMembers())
+        self._note_opening()
+
+    def _note_opening(self) -> None:
+        self._emit(OpenRound(self.round, tuple(self.dead.items())))
 
     # gather
 

@@ -62,16 +62,16 @@ class Checker:
         self.story = Story(world)
         self.logs: dict[PeerId, list[GhostEntry]] = {}
         self.runs: dict[PeerId, dict[Index, tuple[CallId, int]]] = {}
-        self.replies: dict[CallId, tuple[Index, bytes, int]] = {}
+        self.replies: dict[CallId, tuple[tuple[Index, bytes, int], Frontier]] = {}
+        self.running: dict[str, CallId] = {}
         self.messages: dict[tuple[str, str, int], Frontier] = {}
         self.calls: dict[CallId, Frontier] = {}
         self.outputs: dict[tuple[PeerId, int], bytes] = {}
         self.emitted: dict[tuple[PeerId, int], tuple[Frontier, bytes, Index]] = {}
+        self.gated: dict[tuple[str, int], Frontier] = {}
         self.committed: Frontier = {}
         self.followed: dict[str, Followed] = {}
-        self.checkpoints: dict[PeerId, dict[Index, int]] = {}
-        self.durable_checkpoints: dict[PeerId, list[contract.Checkpoint]] = {}
-        self.captured: dict[tuple[PeerId, Index], tuple[int, dict[PeerId, int]]] = {}
+        self.captured: dict[tuple[str, Index], tuple[int, dict[PeerId, int]]] = {}
         self.orphaned: list[str] = []
         self.unsettled_nodes: dict[NodeId, int] = {}
         self.worst_failures = 0
@@ -110,7 +110,7 @@ class Checker:
         self._note_entries(followed, peer)
         self._check_claims(followed, peer)
         if isinstance(event, events.CallFinished):
-            self._check_reply(peer, event)
+            self._check_reply(peer, event, result)
         if isinstance(event, events.StateCaptured):
             self._check_capture(followed, peer)
         for effect in result:
@@ -120,7 +120,9 @@ class Checker:
         if isinstance(event, events.OutputEmitted):
             number = peer.next_output - 1
             position = peer.program.position
-            self.emitted[(peer.id, number)] = (dict(followed.needs), event.value, position)
+            self.gated[(followed.process.address, number)] = dict(followed.needs)
+            if self._is_current(peer):
+                self.emitted[(peer.id, number)] = (dict(followed.needs), event.value, position)
 
     def _note_deliveries(self, followed: Followed, peer: Peer, event: object) -> None:
         """Whatever a channel delivered, the peer now depends on what its sender depended on."""
@@ -340,6 +342,7 @@ class Checker:
                         and not self.truly_durable(needed, upper):
                     self.fail("2 merge before execute", f"{peer.id} runs {call} knowing {needed} only to {claimed}, "
                               f"not {upper}", peer.id, needed)  # fmt: skip
+        self.running[followed.process.address] = call
         if not self._is_current(peer):
             return
         runs = self.runs.setdefault(peer.id, {})
@@ -356,42 +359,31 @@ class Checker:
     def _caller_is_current(self, caller: PeerId, needs: Frontier) -> bool:
         return needs.get(caller, START) <= len(self.logs.get(caller, ()))
 
-    def _check_reply(self, peer: Peer, event: events.CallFinished) -> None:
+    def _check_reply(self, peer: Peer, event: events.CallFinished, result: list[effects.Effect]) -> None:
+        """A call that ran again answers what it had answered, and leaves the state that it had left."""
         if not self._is_current(peer):
             return
-        position = Index(peer.program.position - 1)
-        ran = [(index, call) for index, (call, _) in self.runs.get(peer.id, {}).items()]
-        index, call = max((pair for pair in ran), key=lambda pair: (pair[0] <= position, pair[0]), default=(None, None))
-        index = max((index for index, _ in ran if index <= self._last_position(peer)), default=None)
-        if index is None:
-            return
-        call = self.runs[peer.id][index][0]
-        state = self.followed[f"{peer.id}@{peer.incarnation}"].process.fingerprint()
-        before = self.replies.get(call)
-        if before is not None and (before[1], before[2]) != (event.reply, state):
+        process = self.followed[f"{peer.id}@{peer.incarnation}"].process
+        call = self.running[process.address]
+        started_next = any(isinstance(effect, effects.RunCall) for effect in result)
+        position = Index(peer.program.position - started_next)
+        answered = (position, event.reply, process.fingerprint())
+        needs = dict(self.followed[process.address].needs)
+        before = self.replies.setdefault(call, (answered, needs))
+        if before[0] != answered:
             self.fail("3 replay equality", f"{peer.id} answered {call} otherwise than before", peer.id)
-        self.replies[call] = (index, event.reply, state)
-
-    def _last_position(self, peer: Peer) -> Index:
-        """The index of the entry of the call that has just finished."""
-        started = peer.program.position if not self._just_started(peer) else Index(peer.program.position - 1)
-        return Index(started - 1)
-
-    def _just_started(self, peer: Peer) -> bool:
-        """Whether the next call was started in the same step."""
-        return peer.program.busy
 
     def _check_capture(self, followed: Followed, peer: Peer) -> None:
         checkpoint = peer.checkpoint_under_way
         if checkpoint is not None:
             submitted = {callee: int(c.outbox.next_seqno) for callee, c in peer.counterparts.items()}
-            key = (peer.id, checkpoint.index)
+            key = (followed.process.address, checkpoint.index)
             self.captured[key] = (followed.process.fingerprint(), submitted)
 
     def _check_checkpoint(self, followed: Followed, peer: Peer, effect: effects.StoreCheckpoint) -> None:
         """A checkpoint that becomes visible is of one moment, and all it depends on is committed."""
         checkpoint = effect.checkpoint
-        state, submitted = self.captured[(peer.id, checkpoint.index)]
+        state, submitted = self.captured[(followed.process.address, checkpoint.index)]
         finished = {caller: calls.finished for caller, calls in checkpoint.calls_from}
         ran: dict[PeerId, int] = {}
         for index, (call, _) in self.runs.get(peer.id, {}).items():
@@ -429,8 +421,6 @@ class Checker:
             if [ghost.entry for ghost in log[lower : peer.lineage.upper]] != list(peer.program.script):
                 self.fail("3 replay equality", f"{peer.id} restored another log than the one that survived", peer.id)
         if peer.checkpointed:
-            kept = self._newest_durable(peer.id)
-            assert kept is not None
             process.state = type(process.state)(self._restored_state(peer))
 
     def _restored_state(self, peer: Peer) -> bytes:
@@ -487,7 +477,7 @@ class Checker:
         if before is not None and before != value:
             self.fail("4 exactly once", f"output {number} of {peer} left twice with different values", peer)
         self.outputs[(peer, number)] = value
-        needs, _, _ = self.emitted.get((peer, number), ({}, b"", Index(0)))
+        needs = self.gated.get((process.address, number), {})
         for needed, upper in needs.items():
             if not self.truly_durable(needed, upper):
                 self.fail("17 gate", f"output {number} of {process.address} left before {needed} below {upper} was "
@@ -546,10 +536,14 @@ class Checker:
         del self.logs.setdefault(peer, [])[index:]
         runs = self.runs.get(peer, {})
         for position in [position for position in runs if position >= index]:
-            call = runs.pop(position)[0]
-            self.replies.pop(call, None)
-        for key, (_, _, position) in list(self.emitted.items()):
-            if key[0] == peer and position > index and key not in self.outputs:
+            del runs[position]
+        for call, ((position, _, _), needs) in list(self.replies.items()):
+            if (call.callee == peer and position > index) or needs.get(peer, START) > index:
+                del self.replies[call]
+        for key, (needs, _, position) in list(self.emitted.items()):
+            if (key[0] == peer and position > index) or needs.get(peer, START) > index:
+                if key in self.outputs:
+                    self.fail("17 gate", f"output {key[1]} of {key[0]} left and then never happened", peer, key[0])
                 del self.emitted[key]
         for call in [call for call, needs in self.calls.items() if needs.get(peer, START) > index]:
             del self.calls[call]
@@ -581,7 +575,7 @@ class Checker:
         """Everything that was held is committed, every call ran, every output left."""
         for followed in self.followed.values():
             process = followed.process
-            if not process.alive or not self._is_current(process.peer):
+            if not process.alive or not self._is_current(process.peer) or self._has_gone(process.peer.id):
                 continue
             if process.peer.lineage.needs:
                 self.fail("9 committed in the end", f"{process.address} still needs {process.peer.lineage.needs}",
@@ -591,9 +585,11 @@ class Checker:
             if not self.truly_durable(peer, Index(len(log))):
                 self.fail("9 committed in the end", f"the log of {peer} is not committed to {len(log)}", peer)
         for (peer, number), (_, value, _) in self.emitted.items():
-            gone = any(peer in decision.gone for decision in self.world.decisions)
-            if not gone and self.outputs.get((peer, number)) != value:
+            if not self._has_gone(peer) and self.outputs.get((peer, number)) != value:
                 self.fail("4 exactly once", f"output {number} of {peer} never left, or left otherwise", peer)
+
+    def _has_gone(self, peer: PeerId) -> bool:
+        return any(peer in decision.gone for decision in self.world.decisions)
 
     def _check_all_ran(self, peer: Peer) -> None:
         for callee, counterpart in peer.counterparts.items():

@@ -6,9 +6,10 @@ from zlib import crc32
 
 from lineage_stash.core import effects, events
 from lineage_stash.core.history import Decision, History
-from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId
+from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId, Round
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.recovery import Coordinator
+from lineage_stash.ports import Dead
 from lineage_stash.shell import Shell, open_store, restore
 from lineage_stash.testing.programs import Running, State, run_call, run_main
 
@@ -34,20 +35,24 @@ class Process:
 
     # start
 
-    def start_peer(self, member: Member, history: History) -> None:
+    def start_peer(self, member: Member, history: History, ignored: Dead) -> None:
         """Begin a peer's first incarnation, or restore a later one."""
         self.store = open_store(len(self.world.replicas), history, self)
         if history.incarnation(member.peer) == 0:
-            self._begin(Peer(member, Incarnation(0), history, self._policy(member), ))
+            self._begin(Peer(member, Incarnation(0), history, self._policy(member), ignored=ignored))
         else:
-            restore(member, history, self._policy(member), self.store, self._begin)
+            restore(member, history, self._policy(member), self.store, ignored, self._begin)
         self._tick_later()
 
     def _policy(self, member: Member) -> Any:
         policy = self.world.policy
         return policy if member.peer not in self.world.programs else policy._replace(checkpoint_every_entries=None)
 
-    def _begin(self, peer: Peer) -> None:
+    def _begin(self, peer: Peer | None) -> None:
+        if peer is None:
+            self.alive = False
+            self.world.retired[PeerId(self.address.split("@")[0])] = None
+            return
         self._join(peer)
         self.world.checker.after_start(self, peer)
         if peer.id in self.world.programs:
@@ -162,10 +167,11 @@ class Process:
 
     # Membership
 
-    def read_members(self, then: Callable[[tuple[Member, ...]], None]) -> None:
-        """Who is there."""
+    def open_round(self, round_: Round, dead: Dead, then: Callable[[tuple[Member, ...]], None]) -> None:
+        """Note who is taken for dead, then see who is there."""
 
         def action() -> Callable[[], None]:
+            self.world.open_rounds.append((round_, dead))
             members = tuple(member for peer, member in self.world.members.items() if peer not in self.world.retired)
             return lambda: then(members)
 

@@ -16,6 +16,7 @@ from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.policy import Policy
 from lineage_stash.core.recovery import Coordinator, Phase
+from lineage_stash.ports import Dead
 from lineage_stash.shell import address_of
 from lineage_stash.store.replica import Replica
 from lineage_stash.testing.checker import Checker
@@ -56,6 +57,7 @@ class World:
         self.members: dict[PeerId, Member] = {}
         self.retired: dict[PeerId, None] = {}
         self.decisions: list[Decision] = []
+        self.open_rounds: list[tuple[int, Dead]] = []
         self.faults = list(schedule.faults)
         self.crashes = 0
         self.replayed = 0
@@ -146,7 +148,8 @@ class World:
             return
         process = Process(self, address, self.members[peer].node)
         self.processes[address] = process
-        process.start_peer(self.members[peer], history)
+        ignored = tuple(pair for round_, dead in self.open_rounds if round_ > history.round for pair in dead)
+        process.start_peer(self.members[peer], history, ignored)
 
     def start_coordinator(self) -> None:
         """Start a coordinator; others that still run are not asked."""
