@@ -92,6 +92,7 @@ class Shell:
             effects.FetchDecisions: self._fetch_decisions,
             effects.ReportSuspicion: self._report_suspicion,
             effects.SendAnswer: lambda e: self.transport.send(e.coordinator, codec.encode(e.answer)),
+            effects.SendDecision: lambda e: self.transport.send(e.coordinator, codec.encode(events.Decided(e.decision))),
             effects.ReportFault: lambda e: self.outside.report(e.kind, e.text),
             effects.Retire: self._retire,
             effects.Stop: self._stop,

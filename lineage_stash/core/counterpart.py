@@ -39,8 +39,9 @@ class Counterpart:
         return self.inbox.covered > self.inbox.told_covered or self.outbox.released > self.outbox.told_released
 
     def renew(self, incarnation: Incarnation) -> None:
-        """Begin a channel to a new incarnation, and send again whatever it may have lost."""
+        """Begin a channel to a new incarnation, wherever it lives, and send again whatever it may have lost."""
         self.channel = Channel(incarnation)
+        self.member = None
         self.outbox.resend_all()
         self.inbox.resend_all()
         self.inbox.told_covered = self.outbox.told_released = Seqno(0)
@@ -88,11 +89,7 @@ def capture(counterparts: dict[PeerId, Counterpart]) -> tuple[tuple[tuple[PeerId
 
 
 def restore_outbox(outbox: Outbox, calls: CallsTo) -> None:
-    """Go on calling from the moment of a checkpoint.
-
-    Nothing is announced as covered or released on its strength: a checkpoint that was found may be on fewer replicas than
-    a majority, and the next restart may find an older one.
-    """
+    """Go on calling from the moment of a checkpoint."""
     outbox.floor = outbox.unsent = calls.floor
     outbox.next_seqno = calls.next_seqno
     outbox.payloads.extend(calls.payloads)

@@ -106,6 +106,13 @@ class SendAnswer(NamedTuple):
     answer: GatherAnswered
 
 
+class SendDecision(NamedTuple):
+    """Tell a coordinator that its round is decided already."""
+
+    coordinator: str
+    decision: Decision
+
+
 class Retire(NamedTuple):
     """Leave: nobody needs this peer any more."""
 
@@ -185,6 +192,6 @@ class StartIncarnation(NamedTuple):
 
 Effect = (
     RunMain | RunCall | Resume | TakeReading | CaptureState | FinishReplay | SendMessage | ReleaseOutput | AppendToStore
-    | StoreCheckpoint | TruncateStore | FindRecord | FetchDecisions | ReportSuspicion | SendAnswer | Retire | Stop
+    | StoreCheckpoint | TruncateStore | FindRecord | FetchDecisions | ReportSuspicion | SendAnswer | SendDecision | Retire | Stop
     | ReportFault | OpenRound | AskGather | FenceStore | StoreSettlement | Publish | Announce | StartIncarnation
 )  # fmt: skip

@@ -324,6 +324,12 @@ class Peer:
             restore_inbox(self.counterpart(peer).inbox, calls_from)
         for number, value in checkpoint.outputs:
             self.gate.hold(Output(number, value), {})
+        self._store_again(checkpoint)
+
+    def _store_again(self, checkpoint: Checkpoint) -> None:
+        """Nothing is covered or released on the strength of what fewer than a majority may have: store it again."""
+        self.checkpoint_under_way = checkpoint._replace(incarnation=self.incarnation)
+        self._emit(StoreCheckpoint(self.checkpoint_under_way))
 
     def _on_retire_asked(self, _: events.RetireAsked) -> None:
         self.program.busy = False

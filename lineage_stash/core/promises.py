@@ -1,7 +1,7 @@
 """Promises: a live peer's part in rounds. It never stops working for them.
 
 Rules:
-- Obey the highest round only: a question about a round that is decided already is not answered.
+- Obey the highest round only: a question about a round that is decided already is answered by that decision.
 - From the answer on, the dead incarnations are refused, whatever they say, until a decision gives the peer a new one.
 - Until then, whatever depends on a dead peer beyond what was answered is held: the round may decide that it never was.
 - A peer that learns that it was replaced stops. One that depends on what never happened, and was not replaced, reports
@@ -11,7 +11,7 @@ Rules:
 from collections.abc import Callable
 
 from lineage_stash.core.batch import Batch
-from lineage_stash.core.effects import Effect, FetchDecisions, ReportFault, ReportSuspicion, SendAnswer, Stop
+from lineage_stash.core.effects import Effect, FetchDecisions, ReportFault, ReportSuspicion, SendAnswer, SendDecision, Stop
 from lineage_stash.core.events import GatherAnswered, GatherAsked
 from lineage_stash.core.frontier import START, Frontier
 from lineage_stash.core.history import Decision
@@ -65,6 +65,7 @@ class Promises:
         """Promise to ignore the dead, and hand over the stash."""
         history, lineage = self.lineage.history, self.lineage
         if event.round <= history.round:
+            self.emit(SendDecision(event.coordinator, history.decisions[event.round - 1]))
             return
         if event.round > history.round + 1:
             self.emit(FetchDecisions(history.round))

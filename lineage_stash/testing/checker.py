@@ -89,6 +89,9 @@ class Checker:
             def coordinate(event: object) -> list[effects.Effect]:
                 result = handle(event)
                 self.story.note(process.address, event, result)
+                for effect in result:
+                    if isinstance(effect, effects.OpenRound):
+                        self._note_dead(effect)
                 return result
 
             machine.handle = coordinate  # type: ignore[method-assign]
@@ -422,6 +425,7 @@ class Checker:
                 self.fail("3 replay equality", f"{peer.id} restored another log than the one that survived", peer.id)
         if peer.checkpointed:
             process.state = type(process.state)(self._restored_state(peer))
+            self._check_capture(followed, peer)
 
     def _restored_state(self, peer: Peer) -> bytes:
         for replica in self.world.replicas:
@@ -441,6 +445,13 @@ class Checker:
         self.story.tell(process.address, "is taken for dead")
         self._note_failed_node(process.node)
 
+    def _note_dead(self, effect: effects.OpenRound) -> None:
+        """Whoever a coordinator takes for dead may count as failed, alive or not."""
+        for peer, incarnation in effect.dead:
+            process = self.world.processes.get(f"{peer}@{incarnation}")
+            if process is not None and self._decided(peer) == incarnation:
+                self._note_failed_node(process.node)
+
     def _note_failed_node(self, node: NodeId) -> None:
         self.unsettled_nodes[node] = self.world.steps
         self.worst_failures = max(self.worst_failures, len(self.unsettled_nodes))
@@ -448,6 +459,8 @@ class Checker:
     def after_stop(self, process: "Process", reason: str) -> None:
         """A process has ended itself."""
         self.story.tell(process.address, f"stops: {reason}")
+        if reason != "retired":
+            self._note_failed_node(process.node)
 
     def after_retirement(self, process: "Process") -> None:
         """A driver has left: all its calls have run."""
