@@ -96,7 +96,7 @@ class Shell:
             effects.ReportFault: lambda e: self.outside.report(e.kind, e.text),
             effects.Retire: self._retire,
             effects.Stop: self._stop,
-            effects.OpenRound: lambda e: self.membership.open_round(e.round, e.dead, self._on_members),
+            effects.OpenRound: self._open_round,
             effects.AskGather: self._ask_gather,
             effects.FenceStore: self._fence,
             effects.StoreSettlement: self._settle,
@@ -226,8 +226,11 @@ class Shell:
 
         self.membership.fetch_decisions(effect.round, on_fetched)
 
-    def _on_members(self, members: tuple[Any, ...]) -> None:
-        self.feed(events.MembersRead(members))
+    def _open_round(self, effect: effects.OpenRound) -> None:
+        def on_members(members: tuple[Member, ...]) -> None:
+            self.feed(events.MembersRead(effect.attempt, members))
+
+        self.membership.open_round(effect.round, effect.dead, on_members)
 
     def _on_published(self, decision: Any) -> None:
         self.feed(events.Published(decision))

@@ -139,6 +139,7 @@ class OpenRound(NamedTuple):
     In this order: whoever registers later finds the note, and whoever registered earlier is found.
     """
 
+    attempt: int
     round: Round
     dead: tuple[tuple[PeerId, Incarnation], ...]
 

@@ -173,8 +173,9 @@ class CoordinatorStarted(NamedTuple):
 
 
 class MembersRead(NamedTuple):
-    """Who is registered and has not retired."""
+    """The round is noted as open; this is who is registered and has not retired."""
 
+    attempt: int
     members: tuple[Member, ...]
 
 

@@ -15,7 +15,7 @@ from lineage_stash.core.channel import UNNUMBERED, Channel, Message
 from lineage_stash.core.checkpoint import Checkpoint
 from lineage_stash.core.counterpart import Counterpart, calls_in_record, capture, restore_inbox, restore_outbox
 from lineage_stash.core.effects import (
-    AppendToStore, CaptureState, Effect, FetchDecisions, FindRecord, ReleaseOutput, ReportFault, Resume, Retire,
+    AppendToStore, CaptureState, Effect, FetchDecisions, FindRecord, ReleaseOutput, ReportFault, ReportSuspicion, Resume, Retire,
     SendMessage, Stop, StoreCheckpoint, TruncateStore,
 )  # fmt: skip
 from lineage_stash.core.entry import Entry
@@ -341,8 +341,11 @@ class Peer:
         """Leave when outputs are out and nobody will need this peer: its calls are in others' logs, its payloads too.
 
         Where it cannot be run again, its callees' committed logs hold the payloads by content. Otherwise its record will.
+        And what it holds of others' lineage is committed: somebody may count on its copy.
         """
         if not self.retiring or len(self.gate) or self.gate.unaccepted or self.checkpoint_under_way:
+            return
+        if self.lineage.needs:
             return
         outboxes = [counterpart.outbox for counterpart in self.counterparts.values() if not counterpart.gone]
         if self.member.replayable:
@@ -385,8 +388,10 @@ class Peer:
             self._emit(ReleaseOutput(output))
         if behind:
             self._emit(FetchDecisions(self.history.round))
-        for peer in self.promises.ignored:
+        for peer, incarnation in self.promises.ignored.items():
             self._emit(FindRecord(peer))
+            if self.ticks % LOOK_UP_TICKS == 0:
+                self._emit(ReportSuspicion(peer, incarnation))
         if (caller := self.program.missing_caller) is not None:
             self._emit(FindRecord(caller))
         self._poll_commits()

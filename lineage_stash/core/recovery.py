@@ -97,7 +97,7 @@ class Coordinator:
         if not current or event.peer in self.history.gone or event.peer in self.dead:
             return
         self.dead[event.peer] = event.incarnation
-        if self.phase not in (Phase.OPENING, Phase.PUBLISHING):
+        if self.phase is not Phase.PUBLISHING:
             self._open()
 
     def _open(self) -> None:
@@ -107,11 +107,13 @@ class Coordinator:
         self._note_opening()
 
     def _note_opening(self) -> None:
-        self._emit(OpenRound(self.round, tuple(self.dead.items())))
+        self._emit(OpenRound(self.attempt, self.round, tuple(self.dead.items())))
 
     # gather
 
     def _on_members_read(self, event: events.MembersRead) -> None:
+        if event.attempt != self.attempt:
+            return
         self.members = {member.peer: member for member in event.members if member.peer not in self.history.gone}
         self.dead = {
             peer: incarnation for peer, incarnation in self.dead.items()
@@ -231,12 +233,20 @@ class Coordinator:
         if decision.round != self.round:
             return
         self.history.apply(decision)
+        if decision.writer != self.token:
+            self._start_over()
+            return
         self._close()
         self._drop_settled()
-        if decision.writer == self.token:
-            self._carry_out(decision)
+        self._carry_out(decision)
         if self.dead:
             self._open()
+
+    def _start_over(self) -> None:
+        """Another coordinator decided, and may have died before it started anyone: see who is there."""
+        self._close()
+        self._drop_settled()
+        self._open()
 
     def _drop_settled(self) -> None:
         self.dead = {
@@ -259,8 +269,5 @@ class Coordinator:
             self._emit(FetchDecisions(self.history.round))
         elif event.decision.round == self.round and self.phase is not Phase.PUBLISHING:
             self.history.apply(event.decision)
-            self._close()
-            self._drop_settled()
-            if self.dead:
-                self._open()
+            self._start_over()
 

@@ -65,7 +65,7 @@ class Checker:
         self.replies: dict[CallId, tuple[tuple[Index, bytes, int], Frontier]] = {}
         self.running: dict[str, CallId] = {}
         self.messages: dict[tuple[str, str, int], Frontier] = {}
-        self.calls: dict[CallId, Frontier] = {}
+        self.calls: dict[CallId, tuple[Incarnation, Frontier]] = {}
         self.outputs: dict[tuple[PeerId, int], bytes] = {}
         self.emitted: dict[tuple[PeerId, int], tuple[Frontier, bytes, Index]] = {}
         self.gated: dict[tuple[str, int], Frontier] = {}
@@ -309,7 +309,8 @@ class Checker:
         self.messages[key] = dict(followed.needs)
         for offset in range(len(message.calls)):
             call = CallId(peer.id, message.receiver, Seqno(message.first_call + offset))
-            self.calls.setdefault(call, self.messages[key])
+            if self._is_current(peer) and (call not in self.calls or self.calls[call][0] < peer.incarnation):
+                self.calls[call] = (peer.incarnation, self.messages[key])
         if self.world.policy.max_failures is not None:
             self._check_holders(peer, message)
 
@@ -336,8 +337,8 @@ class Checker:
     def _check_run(self, followed: Followed, peer: Peer, effect: effects.RunCall) -> None:
         call = effect.call
         position = Index(peer.program.position - 1)
-        needs = self.calls.get(call)
-        if needs is not None and self._caller_is_current(call.caller, needs):
+        _, needs = self.calls.get(call, (0, {}))
+        if self._caller_is_current(call.caller, needs):
             for needed, upper in needs.items():
                 own = needed == peer.id
                 claimed = max(peer.lineage.needs.get(needed, START), peer.lineage.committed.get(needed, START))
@@ -558,7 +559,7 @@ class Checker:
                 if key in self.outputs:
                     self.fail("17 gate", f"output {key[1]} of {key[0]} left and then never happened", peer, key[0])
                 del self.emitted[key]
-        for call in [call for call, needs in self.calls.items() if needs.get(peer, START) > index]:
+        for call in [call for call, (_, needs) in self.calls.items() if needs.get(peer, START) > index]:
             del self.calls[call]
 
     # the end

@@ -80,7 +80,12 @@ class Process:
         return self.shell.machine
 
     @property
-    def coordinator(self) -> Coordinator:
+    def coordinator(self) -> str | None:
+        """The address of the coordinator."""
+        return self.world.coordinator
+
+    @property
+    def leader(self) -> Coordinator:
         """The machine, where it is a coordinator."""
         assert self.shell is not None
         assert isinstance(self.shell.machine, Coordinator)

@@ -123,7 +123,7 @@ class World:
                     continue
                 if counterpart.outbox.answered < counterpart.outbox.next_seqno or counterpart.inbox.queue:
                     return False
-        return all(process.coordinator.phase is Phase.IDLE for process in self.coordinators if process.alive)
+        return all(process.leader.phase is Phase.IDLE for process in self.coordinators if process.alive)
 
     # processes
 
@@ -279,7 +279,7 @@ class World:
                 return
 
     def _round_is_open(self) -> bool:
-        return any(process.alive and process.coordinator.phase is not Phase.IDLE for process in self.coordinators)
+        return any(process.alive and process.leader.phase is not Phase.IDLE for process in self.coordinators)
 
     def _pick(self, fault: Fault) -> Process | None:
         alive = [
