@@ -43,10 +43,11 @@ class Names:
 
     def number(self, peer: str) -> int:
         """The number of a peer in this frame."""
-        number = self._numbers.get(peer)
-        if number is None:
-            number = self._numbers[peer] = len(self.peers)
-            self.peers.append(peer)
+        numbers = self._numbers
+        if peer in numbers:
+            return numbers[peer]
+        number = numbers[peer] = len(numbers)
+        self.peers.append(peer)
         return number
 
     def pack(self, pairs: "tuple[tuple[PeerId, int], ...]") -> list[int]:

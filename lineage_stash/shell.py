@@ -28,11 +28,7 @@ def address_of(peer: PeerId, incarnation: Incarnation) -> str:
 
 def open_store(replicas: int, history: History, transport: Transport) -> Quorum:
     """A quorum client over a transport."""
-
-    def send(replica: int, number: int, request: contract.Request) -> None:
-        transport.ask_replica(replica, number, codec.encode(request))
-
-    return Quorum(replicas, history, send)
+    return Quorum(replicas, history, codec.encode, transport.ask_replica)
 
 
 def restore(member: Member, history: History, policy: Policy, store: Quorum, ignored: Dead,

@@ -14,14 +14,14 @@ from lineage_stash.core.history import History
 from lineage_stash.core.ids import Index, PeerId
 from lineage_stash.store.contract import Append, Found, Held, Read, Reply, Request
 
-Send = Callable[[int, int, Request], None]
-"""Send a request, by its number, to a replica."""
+Send = Callable[[int, int, bytes], None]
+"""Send an encoded request, by its number, to a replica."""
 
 
 class Pending(NamedTuple):
     """A request under way, the answers so far, and what to do with them."""
 
-    request: Request
+    frame: bytes
     answers: dict[int, Reply]
     done: Callable[[tuple[Reply, ...]], None]
 
@@ -29,10 +29,11 @@ class Pending(NamedTuple):
 class Quorum:
     """Requests under way to `replicas` replicas."""
 
-    def __init__(self, replicas: int, history: History, send: Send) -> None:
+    def __init__(self, replicas: int, history: History, encode: Callable[[Request], bytes], send: Send) -> None:
         self.replicas = replicas
         self.majority = replicas // 2 + 1
         self.history = history
+        self._encode = encode
         self._send = send
         self._next = 0
         self._pending: dict[int, Pending] = {}
@@ -41,15 +42,17 @@ class Quorum:
     def request(self, request: Request, done: Callable[[tuple[Reply, ...]], None]) -> None:
         """Ask all replicas; `done` gets the answers of a majority, once."""
         number = self._number()
-        self._pending[number] = Pending(request, {}, done)
+        frame = self._encode(request)
+        self._pending[number] = Pending(frame, {}, done)
         for replica in range(self.replicas):
-            self._send(replica, number, request)
+            self._send(replica, number, frame)
 
     def tell(self, request: Request) -> None:
         """Ask all replicas once and do not wait: for requests that a later one will make good."""
         number = self._number()
+        frame = self._encode(request)
         for replica in range(self.replicas):
-            self._send(replica, number, request)
+            self._send(replica, number, frame)
 
     def on_reply(self, replica: int, number: int, reply: Reply) -> None:
         """Take in one answer."""
@@ -74,7 +77,7 @@ class Quorum:
         for number, pending in list(self._pending.items()):
             for replica in range(self.replicas):
                 if replica not in pending.answers:
-                    self._send(replica, number, pending.request)
+                    self._send(replica, number, pending.frame)
 
     def _number(self) -> int:
         self._next += 1
@@ -84,9 +87,10 @@ class Quorum:
         """Read from the others what `replica` lacks."""
         number = self._number()
         self._repairs[number] = (replica, peer, upper)
+        frame = self._encode(Read(peer, upper))
         for other in range(self.replicas):
             if other != replica:
-                self._send(other, number, Read(peer, upper))
+                self._send(other, number, frame)
 
     def _copy(self, number: int, source: int, found: Found) -> None:
         """Give a lagging replica what another one has."""
@@ -97,4 +101,4 @@ class Quorum:
         if found.ranges or bases:
             del self._repairs[number]
             segments = ((peer, self.history.segments(peer)),)
-            self._send(replica, self._number(), Append(found.ranges, segments, bases, (), False))
+            self._send(replica, self._number(), self._encode(Append(found.ranges, segments, bases, (), False)))

@@ -88,6 +88,7 @@ class Checker:
         if isinstance(machine, Coordinator):
             def coordinate(event: object) -> list[effects.Effect]:
                 result = handle(event)
+                self.world.events += 1
                 self.story.note(process.address, event, result)
                 for effect in result:
                     if isinstance(effect, effects.OpenRound):
@@ -102,6 +103,7 @@ class Checker:
 
         def follow(event: object) -> list[effects.Effect]:
             result = handle(event)
+            self.world.events += 1
             self.story.note(process.address, event, result)
             self._after(followed, peer, event, result)
             return result

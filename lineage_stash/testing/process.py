@@ -16,6 +16,8 @@ from lineage_stash.testing.programs import Running, State, run_call, run_main
 if TYPE_CHECKING:
     from lineage_stash.testing.world import World
 
+TICK_MS = 20
+
 
 class Process:
     """Implements `Transport`, `Membership`, `Outside` and `Executor` for the shell that lives in it."""
@@ -121,7 +123,10 @@ class Process:
             self.shell.feed(event)
 
     def _tick_later(self) -> None:
-        self.world.later(10 + self.world.draw.randrange(5), lambda: self.when_awake(self._tick))
+        self.world.later(TICK_MS + int(self.world.draw.random() * 5), self._tick_when_awake)
+
+    def _tick_when_awake(self) -> None:
+        self.when_awake(self._tick)
 
     def _tick(self) -> None:
         self.world.steps += 1

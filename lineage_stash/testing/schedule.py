@@ -57,7 +57,7 @@ def draw_schedule(seed: int) -> Schedule:
     draw = Random(seed)
     nodes = draw.randrange(3, 6)
     actors = draw.randrange(2, 5)
-    drivers = tuple(_draw_driver(draw, number, actors) for number in range(draw.randrange(1, 4)))
+    drivers = tuple(_draw_driver(draw, number, actors) for number in range(draw.choice((1, 2, 2, 3))))
     faults = tuple(sorted(_draw_fault(draw) for _ in range(draw.choice((0, 1, 1, 2, 2, 3, 3, 4, 5, 6)))))
     return Schedule(
         seed=seed,
@@ -76,7 +76,7 @@ def draw_schedule(seed: int) -> Schedule:
 
 
 def _draw_driver(draw: Random, number: int, actors: int) -> Driver:
-    plan = draw_plan(draw, actors, -1, 3, draw.randrange(2, 6))
+    plan = draw_plan(draw, actors, -1, 3, draw.randrange(1, 5))
     return Driver(f"d{number}", draw.choice((0, 0, 5, 40)), draw.random() < 0.4, plan)
 
 
