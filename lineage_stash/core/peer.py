@@ -158,9 +158,17 @@ class Peer:
         while (message := channel.early.get(channel.expected)) is not None:
             if self.promises.must_hold(message.batch, message.round):
                 return
+            if message.batch.ranges and self.program.at_cap:
+                return
             del channel.early[channel.expected]
             channel.expected += 1
             self._deliver(counterpart, message)
+
+    def _deliver_held(self) -> None:
+        """A decision or a commit may have made room for what was held."""
+        for counterpart in self.counterparts.values():
+            if counterpart.channel.early:
+                self._deliver_in_order(counterpart, counterpart.channel)
 
     def _deliver(self, counterpart: Counterpart, message: Message) -> None:
         if message.hello is not None:
@@ -239,6 +247,7 @@ class Peer:
         self.flushing = False
         self.lineage.note_durable(event.holdings, event.quorum)
         self._cover_by_content()
+        self._deliver_held()
 
     def _on_store_refused(self, _: events.StoreRefused) -> None:
         self._stop(Stop("the store has fenced this incarnation"))
@@ -418,5 +427,5 @@ class Peer:
                 self.counterparts[peer].gone = True
         for counterpart in self.counterparts.values():
             self._stir(counterpart)
-            self._deliver_in_order(counterpart, counterpart.channel)
         self._cover_by_content()
+        self._deliver_held()

@@ -239,6 +239,8 @@ class Process:
             self.running = run_main(self.state, self.world.programs[self.peer.id].plan)
             self._go_on(None)
         elif isinstance(effect, effects.RunCall):
+            if self.world.schedule.strays and self.address[0] == "a":
+                self.state.mix(bytes((self.world.draw.randrange(256),)))
             self.running = run_call(self.state, effect.payload)
             self._go_on(None)
         elif isinstance(effect, effects.Resume):

@@ -98,6 +98,21 @@ def run_main(state: State, plan: Plan) -> Running:
     yield events.RetireAsked()
 
 
+def without_emits(plan: Plan) -> Plan:
+    """The same plan without outputs, which would wait for the store."""
+    kept: Plan = []
+    for step in plan:
+        if step[0] == "call":
+            kept.append([*step[:3], without_emits(step[3])])
+        elif step[0] == "branch":
+            kept.append(["branch", *map(without_emits, step[1:])])
+        elif step[0] == "first":
+            kept.append(["first", [(callee, without_emits(inner)) for callee, inner in step[1]]])
+        elif step[0] != "emit":
+            kept.append(step)
+    return kept
+
+
 def draw_plan(draw: Random, actors: int, above: int, depth: int, length: int) -> Plan:
     """A random plan whose waiting calls go only to actors above `above`, so that waits have no cycle; others may."""
     return [_draw_step(draw, actors, above, depth) for _ in range(length)]

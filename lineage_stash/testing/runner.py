@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
-from lineage_stash.testing.checker import Violation
+from lineage_stash.testing.checker import StrayNoticed, Violation
 from lineage_stash.testing.schedule import Schedule, draw_schedule
 from lineage_stash.testing.world import World
 
@@ -35,6 +35,8 @@ def run_schedule(schedule: Schedule) -> tuple[World, Violation | None]:
         world.run()
     except Violation as violation:
         return world, violation
+    except StrayNoticed:
+        return world, None
     except Exception as error:  # noqa: BLE001 — whatever the code under test raises is a finding
         names = tuple(world.members)
         crash = Violation("crash of the code", f"{type(error).__name__}: {error}", world.checker.story.about(names))

@@ -3,7 +3,7 @@
 from random import Random
 from typing import NamedTuple
 
-from lineage_stash.testing.programs import Plan, draw_plan
+from lineage_stash.testing.programs import Plan, draw_plan, without_emits
 
 
 class Fault(NamedTuple):
@@ -44,6 +44,10 @@ class Schedule(NamedTuple):
     slow: float
     drivers: tuple[Driver, ...]
     faults: tuple[Fault, ...]
+    store_away: bool = False
+    """The store is away until all programs have had time to finish, and nothing else fails."""
+    strays: bool = False
+    """Programs do not repeat themselves exactly; that must be noticed."""
 
 
 FAULT_KINDS = (
@@ -59,7 +63,7 @@ def draw_schedule(seed: int) -> Schedule:
     actors = draw.randrange(2, 5)
     drivers = tuple(_draw_driver(draw, number, actors) for number in range(draw.choice((1, 2, 2, 3))))
     faults = tuple(sorted(_draw_fault(draw) for _ in range(draw.choice((0, 1, 1, 2, 2, 3, 3, 4, 5, 6)))))
-    return Schedule(
+    schedule = Schedule(
         seed=seed,
         nodes=nodes,
         actors=actors,
@@ -73,6 +77,12 @@ def draw_schedule(seed: int) -> Schedule:
         drivers=drivers,
         faults=faults,
     )
+    special = draw.random()
+    if special < 0.03:
+        drivers = tuple(driver._replace(plan=without_emits(driver.plan)) for driver in drivers)
+        calm = {"loss": 0.0, "faults": (), "stash_cap_bytes": 1 << 20, "drivers": drivers}
+        return schedule._replace(store_away=True, **calm)
+    return schedule._replace(strays=special > 0.97)
 
 
 def _draw_driver(draw: Random, number: int, actors: int) -> Driver:

@@ -28,6 +28,7 @@ NOTICE_MS = 15
 HEAL_AT_STEP = 260
 MOST_STEPS = 6000
 SUPERVISE_MS = 30
+STORE_AWAY_MS = 1500
 
 
 class World:
@@ -52,6 +53,7 @@ class World:
         self.coordinators: list[Process] = []
         self.replicas = [Replica() for _ in range(schedule.replicas)]
         self.replica_down_until = [0] * schedule.replicas
+        self.store_was_away = schedule.store_away
         self.registry_away_until = 0
         self.members: dict[PeerId, Member] = {}
         self.retired: dict[PeerId, None] = {}
@@ -78,6 +80,9 @@ class World:
             self.start(actor_name(number))
         self.start_coordinator()
         self.later(SUPERVISE_MS, self._supervise)
+        if self.schedule.store_away:
+            self.replica_down_until = [STORE_AWAY_MS] * len(self.replicas)
+            self.later(STORE_AWAY_MS - 1, self.checker.before_store_returns)
         for driver in self.schedule.drivers:
             self.later(driver.start_ms, lambda driver=driver: self._driver_comes(driver))  # type: ignore[misc]
         pops = 0
@@ -269,6 +274,8 @@ class World:
     def _heal(self) -> None:
         self.healed = True
         self.faults.clear()
+        if self.schedule.store_away:
+            return
         self.replica_down_until = [0] * len(self.replicas)
         self.registry_away_until = 0
 
@@ -348,9 +355,11 @@ class World:
 
     def _replica_away(self, fault: Fault) -> None:
         self.replica_down_until[fault.target % len(self.replicas)] = self.now_ms + fault.length_ms
+        self.store_was_away = True
 
     def _store_away(self, fault: Fault) -> None:
         self.replica_down_until = [self.now_ms + fault.length_ms] * len(self.replicas)
+        self.store_was_away = True
 
     def _registry_away(self, fault: Fault) -> None:
         self.registry_away_until = self.now_ms + fault.length_ms
