@@ -78,6 +78,7 @@ class Checker:
         self.followed: dict[str, Followed] = {}
         self.captured: dict[tuple[str, Index], tuple[int, dict[PeerId, int]]] = {}
         self.orphaned: list[str] = []
+        self.fenced: dict[tuple[int, PeerId], int] = {}
         self.strayed: dict[str, str] = {}
         self.done: dict[PeerId, int] = {}
         self.unsettled_nodes: dict[NodeId, int] = {}
@@ -216,7 +217,7 @@ class Checker:
         if marks[0] < followed.progress[0]:
             self.fail("7 never back", f"{peer.id} forgot a round", peer.id)
         followed.progress[0] = marks[0]
-        if lineage.stash.bytes > 3 * self.world.policy.stash_cap_bytes + 1024:
+        if lineage.stash.bytes > len(self.world.members) * self.world.policy.stash_cap_bytes + 512:
             self.fail("15 bounded", f"{peer.id} holds {lineage.stash.bytes} bytes of lineage", peer.id)
         if marks[1] != followed.progress[1]:
             followed.progress[1] = marks[1]
@@ -329,21 +330,30 @@ class Checker:
             self._check_holders(peer, message)
 
     def _check_holders(self, peer: Peer, message: Message) -> None:
-        """What is told without being sent is held on enough live nodes, or durable."""
+        """What is told without being sent, by one who holds it, is held on enough live nodes, or durable."""
         bound = self.world.policy.max_failures
         assert bound is not None
         for needed, upper in message.batch.needs:
             if self.truly_durable(needed, upper) or upper > len(self.logs.get(needed, ())):
+                continue
+            if not self._holds(peer, needed, upper):
                 continue
             nodes = {
                 other.process.node
                 for other in self.followed.values()
                 if other.process.alive and self._holds(other.process.peer, needed, upper)
             }
-            lost = {node for node in self.unsettled_nodes if node not in nodes}
-            if len(nodes) + len(lost) <= bound:
+            if len(nodes | self._nodes_not_known_dead(peer)) <= bound:
                 self.fail("8 forwarded enough", f"{peer.id} told {message.receiver} of {needed} below {upper} without "
                           f"sending it, but only nodes {sorted(nodes)} hold it", peer.id, needed)  # fmt: skip
+
+    def _nodes_not_known_dead(self, peer: Peer) -> set[NodeId]:
+        """Nodes with dead processes of which this peer has not been told: it cannot know better than to count them."""
+        return {
+            other.process.node for other in self.followed.values()
+            if not other.process.alive and other.process.peer.id not in peer.promises.ignored
+            and other.process.peer.incarnation >= peer.history.incarnation(other.process.peer.id)
+        }  # fmt: skip
 
     def _holds(self, peer: Peer, needed: PeerId, upper: Index) -> bool:
         return peer.id == needed or peer.lineage.stash.upper(needed) >= upper
@@ -497,8 +507,14 @@ class Checker:
             if kept is None or kept.index < request.below:
                 self.fail("8 truncated is committed", f"replica {replica} truncates {request.peer} below "
                           f"{request.below} without a durable checkpoint there", asker.address)  # fmt: skip
+        if isinstance(request, contract.Fence):
+            for peer, incarnation in request.dead:
+                self.fenced[(replica, peer)] = max(self.fenced.get((replica, peer), incarnation), incarnation)
         if isinstance(request, contract.PutCheckpoint) and isinstance(reply, contract.Stored) and reply.stored:
             checkpoint = request.checkpoint
+            if checkpoint.incarnation <= self.fenced.get((replica, checkpoint.peer), -1):
+                self.fail("13 zombies", f"replica {replica} took a checkpoint of {checkpoint.peer}@"
+                          f"{checkpoint.incarnation} after fencing it", asker.address)  # fmt: skip
             if checkpoint.index > len(self.logs.get(checkpoint.peer, ())):
                 self.fail("13 zombies", f"replica {replica} took a checkpoint of {checkpoint.peer}@"
                           f"{checkpoint.incarnation} beyond its surviving log", asker.address)  # fmt: skip

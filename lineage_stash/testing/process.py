@@ -164,11 +164,12 @@ class Process:
 
     def release(self, peer: PeerId, number: int, value: bytes) -> None:
         """An idempotent sink."""
-        if not self._may_send():
+        if not self._may_send() or self.world.loses():
             return
         self.world.checker.after_output(self, peer, number, value)
         accepted = events.OutputAccepted(number)
-        self.world.later(self.world.delay(), lambda: self.when_awake(lambda: self._feed(accepted)))
+        if not self.world.loses():
+            self.world.later(self.world.delay(), lambda: self.when_awake(lambda: self._feed(accepted)))
 
     def report(self, kind: str, text: str) -> None:
         """Faults go to the checker."""

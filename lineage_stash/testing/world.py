@@ -207,9 +207,13 @@ class World:
         drawn = self.draw.random()
         return 15 + int(drawn / slow * 45) if drawn < slow else 1 + int(drawn * 16) % 4
 
+    def loses(self) -> bool:
+        """Whether the network loses this one."""
+        return not self.healed and self.schedule.loss > 0 and self.draw.random() < self.schedule.loss
+
     def transmit(self, address: str, frame: bytes) -> None:
         """Carry a frame: late, twice, or not at all."""
-        if not self.healed and self.schedule.loss and self.draw.random() < self.schedule.loss:
+        if self.loses():
             return
         self.later(self.delay(), lambda: self._arrive(address, frame))
         if self.schedule.repeat and self.draw.random() < self.schedule.repeat:
@@ -223,7 +227,7 @@ class World:
 
     def ask_replica(self, asker: Process, replica: int, number: int, frame: bytes) -> None:
         """Carry a request to a replica and the answer back."""
-        if not self.healed and self.schedule.loss and self.draw.random() < self.schedule.loss:
+        if self.loses():
             return
         self.later(self.delay(), lambda: self._at_replica(asker, replica, number, frame))
 
@@ -235,7 +239,7 @@ class World:
         self.events += 1
         reply = self.replicas[replica].handle(request)
         self.checker.after_request(asker, replica, request, reply)
-        if not self.healed and self.schedule.loss and self.draw.random() < self.schedule.loss:
+        if self.loses():
             return
         answer = codec.encode(reply)
         self.later(self.delay(), lambda: asker.when_awake(lambda: asker.on_replica_answer(replica, number, answer)))

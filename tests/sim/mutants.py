@@ -1,0 +1,419 @@
+"""Mutants: for every rule of the protocol, a few lines that break it, and the invariant that must say so.
+
+Each mutant replaces one production function by a version that forgets its rule. A crash of the code does not count as
+being caught, and neither does another invariant than the ones named.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from lineage_stash.core import batch, counterpart, events, peer
+from lineage_stash.core.channel import Channel
+from lineage_stash.core.checkpoint import Checkpoint
+from lineage_stash.core.counterpart import Counterpart
+from lineage_stash.core.entry import Ran
+from lineage_stash.core.gate import Gate, Output
+from lineage_stash.core.ids import Incarnation, NodeId
+from lineage_stash.core.inbox import Inbox
+from lineage_stash.core.lineage import Lineage
+from lineage_stash.core.outbox import Outbox
+from lineage_stash.core.peer import Peer
+from lineage_stash.core.program import MASK, Program
+from lineage_stash.core.promises import Promises
+from lineage_stash.core.recovery import Coordinator
+from lineage_stash.core.stash import Stash
+from lineage_stash.store.quorum import Quorum
+from lineage_stash.store.replica import Log, Replica
+from lineage_stash.testing.schedule import Schedule
+
+
+class Mutant(NamedTuple):
+    """One rule forgotten."""
+
+    name: str
+    invariants: tuple[str, ...]
+    where: Any
+    attribute: str
+    replacement: Callable[..., Any]
+    worlds: Callable[[Schedule], bool]
+
+
+MUTANTS: list[Mutant] = []
+
+
+def mutant(name: str, invariants: str | tuple[str, ...], where: Any, attribute: str,
+           worlds: Callable[[Schedule], bool] = lambda _: True) -> Callable[..., Any]:  # fmt: skip
+    """Register a mutant; `worlds` says which schedules can show it at all, so that no time goes to the others."""
+
+    def register(replacement: Callable[..., Any]) -> Callable[..., Any]:
+        expected = (invariants,) if isinstance(invariants, str) else invariants
+        original = where.__dict__[attribute] if isinstance(where, type) else getattr(where, attribute)
+        wrapped = property(lambda self: replacement(original.fget, self)) if isinstance(original, property) else (
+            lambda *arguments, **named: replacement(original, *arguments, **named))  # fmt: skip
+        MUTANTS.append(Mutant(name, expected, where, attribute, wrapped, worlds))  # type: ignore[arg-type]
+        return replacement
+
+    return register
+
+
+@contextmanager
+def applied(chosen: Mutant) -> Iterator[None]:
+    """Production code with one rule forgotten."""
+    original = chosen.where.__dict__[chosen.attribute] if isinstance(chosen.where, type) else getattr(
+        chosen.where, chosen.attribute)  # fmt: skip
+    setattr(chosen.where, chosen.attribute, chosen.replacement)
+    try:
+        yield
+    finally:
+        setattr(chosen.where, chosen.attribute, original)
+
+
+def bounded(schedule: Schedule) -> bool:
+    return schedule.max_failures is not None
+
+
+def with_checkpoints(schedule: Schedule) -> bool:
+    return schedule.checkpoint_every is not None
+
+
+def replicated(schedule: Schedule) -> bool:
+    return schedule.replicas == 3
+
+
+def faulty(schedule: Schedule) -> bool:
+    return bool(schedule.faults)
+
+
+# 1 no orphans
+
+
+@mutant("forward nothing", "1 no orphans", Lineage, "batch_for")
+def _(original: Any, self: Lineage, channel: Channel, receiver: Any, enough: Any) -> Any:
+    return original(self, channel, receiver, enough)._replace(ranges=(), needs=())
+
+
+@mutant("forget a reply's lineage", "1 no orphans", Peer, "_send")
+def _(original: Any, self: Peer, other: Counterpart) -> None:
+    if not other.outbox.has_unsent:
+        other.channel.version = self.lineage.version
+    original(self, other)
+
+
+@mutant("forward before merge", "1 no orphans", Lineage, "batch_for")
+def _(original: Any, self: Lineage, channel: Channel, receiver: Any, enough: Any) -> Any:
+    own = {p: u for p, u in self.needs.items() if p == self.me}
+    needs, self.needs = self.needs, own
+    forwarded, self.needs = original(self, channel, receiver, enough), needs
+    return forwarded
+
+
+@mutant("hold nothing during a round", "1 no orphans", Promises, "must_hold", bounded)
+def _(original: Any, self: Promises, held: Any, round_: Any) -> bool:
+    return False
+
+
+@mutant("go on without the silent", ("1 no orphans", "6 max_failures"), Coordinator, "_on_ticked", faulty)
+def _(original: Any, self: Coordinator, event: Any) -> None:
+    self.members = {p: m for p, m in self.members.items() if p not in self._silent()}
+    self._proceed_if_all_answered()
+
+
+@mutant("join without looking for an open round", "1 no orphans", Promises, "ignore", faulty)
+def _(original: Any, self: Promises, dead: Any) -> None:
+    if self.lineage.committed or self.lineage.needs:
+        original(self, dead)
+
+
+@mutant("listen to the dead after promising not to", ("1 no orphans", "13 zombies"), Promises, "refuses", faulty)
+def _(original: Any, self: Promises, sender: Any, incarnation: Any) -> bool:
+    return False
+
+
+@mutant("carry out a round that another one won", "10 recovery ends", Coordinator, "_on_published", faulty)
+def _(original: Any, self: Coordinator, event: events.Published) -> None:
+    original(self, events.Published(self.proposal))
+
+
+# 2 merge before execute
+
+
+@mutant("execute before merge", "2 merge before execute", Peer, "_deliver")
+def _(original: Any, self: Peer, other: Counterpart, message: Any) -> None:
+    original(self, other, message._replace(batch=batch.EMPTY))
+    self.program.run_next()
+    original(self, other, message._replace(calls=(), replies=()))
+
+
+# 3 replay equality, 5 nondeterminism, 10 replay first
+
+
+@mutant("replay in arrival order", "3 replay equality", Program, "_next_scripted", faulty)
+def _(original: Any, self: Program) -> Any:
+    other = self._next_arrived()
+    if other is not None:
+        digest = (self.digest * 31 + other.inbox.queue_digests[0]) & MASK
+        self.script[0] = Ran(other.peer, other.inbox.started, None, digest, ())
+    return other
+
+
+@mutant("read the world again in replay", ("3 replay equality", "5 nondeterminism"), Program, "read", faulty)
+def _(original: Any, self: Program, kind: str) -> None:
+    if self.script:
+        self.script[0] = self.script[0]._replace(value=bytes((len(self.script),)))
+    original(self, kind)
+
+
+@mutant("take the replay's word", "5 nondeterminism", Program, "_run", lambda schedule: schedule.strays)
+def _(original: Any, self: Program, other: Counterpart) -> None:
+    if self.script:
+        digest = (self.digest * 31 + other.inbox.queue_digests[0]) & MASK
+        self.script[0] = self.script[0]._replace(digest=digest)
+    original(self, other)
+
+
+@mutant("run new calls before the replay's end", "10 replay first", Program, "_run", faulty)
+def _(original: Any, self: Program, other: Counterpart) -> None:
+    script, self.script = self.script, deque() if len(self.script) > 1 else self.script
+    original(self, other)
+    self.script = script
+
+
+# 4 exactly once
+
+
+@mutant("drop only what has finished", ("4 exactly once", "3 replay equality"), Inbox, "accept", faulty)
+def _(original: Any, self: Inbox, first: Any, calls: Any) -> Any:
+    if first < self.received and self.finished < self.received:
+        first = self.received
+    return original(self, first, calls)
+
+
+@mutant("leave at once", "4 exactly once", Peer, "_try_retire")
+def _(original: Any, self: Peer) -> None:
+    if self.retiring:
+        self._stop(peer.Retire())
+
+
+@mutant("forget unaccepted outputs", "4 exactly once", Gate, "accept", with_checkpoints)
+def _(original: Any, self: Gate, number: int) -> None:
+    self.unaccepted.clear()
+
+
+# 6 max_failures, 8 forwarded enough
+
+
+@mutant("settle without the survivors' stashes", ("6 max_failures", "1 no orphans", "8 truncated is committed"),
+        Promises, "answer", faulty)  # fmt: skip
+def _(original: Any, self: Promises, event: Any) -> None:
+    ranges, self.lineage.all_ranges = self.lineage.all_ranges, lambda: ()  # type: ignore[method-assign]
+    original(self, event)
+    self.lineage.all_ranges = ranges  # type: ignore[method-assign]
+
+
+@mutant("count processes instead of nodes", "8 forwarded enough", Lineage, "well_held", bounded)
+def _(original: Any, self: Lineage, holders: Any, writers: Any, node: Any, most: int) -> Any:
+    distinct = [(NodeId(f"p{number}"), held) for number, (_, held) in enumerate(holders)]
+    return original(self, distinct, {p: NodeId(f"w{p}") for p in writers}, NodeId(f"w{self.me}"), most)
+
+
+@mutant("stop one holder early", "8 forwarded enough", Lineage, "well_held", bounded)
+def _(original: Any, self: Lineage, holders: Any, writers: Any, node: Any, most: int) -> Any:
+    return original(self, holders, writers, node, most - 1)
+
+
+@mutant("count the dead as holders", "8 forwarded enough", Promises, "ignores", bounded)
+def _(original: Any, self: Promises, other: Any) -> bool:
+    return False
+
+
+@mutant("acknowledge what did not travel", ("8 forwarded enough", "10 recovery ends"), Channel, "acknowledge", bounded)
+def _(original: Any, self: Channel, acknowledged: int) -> None:
+    original(self, self.next_number)
+
+
+# 7 never back
+
+
+@mutant("forget what was committed when a round ends", "7 never back", Lineage, "settle", faulty)
+def _(original: Any, self: Lineage, beginning: Any) -> bool:
+    self.committed.clear()
+    return bool(original(self, beginning))
+
+
+@mutant("obey an old round", ("10 recovery ends", "7 never back", "1 no orphans"), Promises, "answer", faulty)
+def _(original: Any, self: Promises, event: Any) -> None:
+    self.ignore(tuple((p, Incarnation(max(i, self.lineage.history.incarnation(p)))) for p, i in event.dead))
+    original(self, event)
+
+
+# 8 truncated is committed
+
+
+@mutant("commit on the word of one replica", "8 truncated is committed", Lineage, "note_durable", replicated)
+def _(original: Any, self: Lineage, holdings: Any, quorum: int) -> None:
+    original(self, holdings, 1)
+
+
+@mutant("commit without the causes", "8 truncated is committed", Lineage, "snapshot")
+def _(original: Any, self: Lineage) -> None:
+    needs, self.needs = self.needs, {p: u for p, u in self.needs.items() if p == self.me}
+    original(self)
+    self.needs = needs
+
+
+@mutant("truncate the store before the checkpoint is stored", "8 truncated is committed", Gate, "release",
+        with_checkpoints)  # fmt: skip
+def _(original: Any, self: Gate, committed: Any) -> Any:
+    released = original(self, committed)
+    for item in released:
+        if isinstance(item, Checkpoint) and item.index:
+            committed[item.peer] = max(committed.get(item.peer, 0), item.index + 1)
+    return released
+
+
+@mutant("believe an old incarnation's leftovers", ("8 truncated is committed", "3 replay equality"), Log, "learn", faulty)
+def _(original: Any, self: Log, segments: Any) -> None:
+    self.segments = segments if len(segments) > len(self.segments) else self.segments
+
+
+# 9 committed in the end, 18 store outage
+
+
+@mutant("never ask whether others are committed", "9 committed in the end", Peer, "_poll_commits")
+def _(original: Any, self: Peer) -> None:
+    return None
+
+
+@mutant("ask the store only once", "18 store outage", Quorum, "on_ticked", faulty)
+def _(original: Any, self: Quorum) -> None:
+    return None
+
+
+# 10 recovery ends
+
+
+@mutant("log the payloads of strangers by reference", "10 recovery ends", Counterpart, "greet", faulty)
+def _(original: Any, self: Counterpart, member: Any) -> None:
+    original(self, member._replace(replayable=True))
+
+
+@mutant("leave no record", "10 recovery ends", Peer, "_on_record_loaded", faulty)
+def _(original: Any, self: Peer, event: Any) -> None:
+    return None
+
+
+# 11 one moment
+
+
+@mutant("leave the outbox out of a checkpoint", "11 one moment", peer, "capture", with_checkpoints)
+def _(original: Any, counterparts: Any) -> Any:
+    calls_to, calls_from = original(counterparts)
+    return tuple((p, calls._replace(payloads=())) for p, calls in calls_to), calls_from
+
+
+@mutant("leave the reply cache out of a checkpoint", "11 one moment", peer, "capture", with_checkpoints)
+def _(original: Any, counterparts: Any) -> Any:
+    calls_to, calls_from = original(counterparts)
+    return calls_to, tuple((p, calls._replace(replies=())) for p, calls in calls_from)
+
+
+@mutant("number calls from another moment", "11 one moment", peer, "capture", with_checkpoints)
+def _(original: Any, counterparts: Any) -> Any:
+    calls_to, calls_from = original(counterparts)
+    return tuple((p, calls._replace(next_seqno=calls.next_seqno + 1)) for p, calls in calls_to), calls_from
+
+
+# 12 deleted too early
+
+
+@mutant("cover calls when they have run", "12 deleted too early", Peer, "_on_finished")
+def _(original: Any, self: Peer, event: Any) -> None:
+    caller = self.program.current
+    original(self, event)
+    assert caller is not None
+    caller.inbox.covered = caller.inbox.finished
+
+
+@mutant("release replies when they have come", "12 deleted too early", Outbox, "accept_replies")
+def _(original: Any, self: Outbox, first: Any, replies: Any) -> None:
+    original(self, first, replies)
+    self.released = self.answered
+
+
+@mutant("believe a restored checkpoint at once", "12 deleted too early", Peer, "_store_again", with_checkpoints)
+def _(original: Any, self: Peer, checkpoint: Checkpoint) -> None:
+    for caller, calls in checkpoint.calls_from:
+        self.counterpart(caller).inbox.covered = calls.finished
+
+
+# 13 zombies
+
+
+@mutant("read before fencing", ("13 zombies", "8 truncated is committed"), Replica, "_fence", faulty)
+def _(original: Any, self: Replica, request: Any) -> Any:
+    return original(self, request._replace(dead=()))
+
+
+@mutant("settle before fencing", ("13 zombies", "8 truncated is committed"), Replica, "_is_fenced", faulty)
+def _(original: Any, self: Replica, piece: Any, log: Log) -> bool:
+    return False
+
+
+@mutant("fence reads but not checkpoints", ("13 zombies", "11 one moment", "12 deleted too early"), Replica,
+        "_put_checkpoint", with_checkpoints)  # fmt: skip
+def _(original: Any, self: Replica, request: Any) -> Any:
+    fenced, self.fenced = self.fenced, {}
+    reply, self.fenced = original(self, request), fenced
+    return reply
+
+
+# 14 crash in recovery
+
+
+@mutant("publish before the cut is stored", ("14 crash in recovery", "8 truncated is committed"), Coordinator, "_store",
+        faulty)  # fmt: skip
+def _(original: Any, self: Coordinator, cut: Any, stretches: Any) -> None:
+    original(self, cut, stretches)
+    self._effects.pop()
+    self._on_settlement_stored(events.SettlementStored(self.attempt))
+
+
+# 15 bounded
+
+
+@mutant("ignore the cap", "15 bounded", Program, "at_cap", lambda schedule: schedule.stash_cap_bytes < 1024)
+def _(original: Any, self: Program) -> bool:
+    return False
+
+
+@mutant("charge nothing for what comes from others", "15 bounded", Stash, "merge")
+def _(original: Any, self: Stash, *arguments: Any) -> None:
+    charged = self.bytes
+    original(self, *arguments)
+    self.bytes = charged
+
+
+# 16 zero waits
+
+
+@mutant("wait for the store before running", "16 zero waits", Program, "_next_arrived", lambda schedule: schedule.store_away)
+def _(original: Any, self: Program) -> Any:
+    return None if self.lineage.needs else original(self)
+
+
+# 17 gate
+
+
+@mutant("release outputs at once", "17 gate", Gate, "hold")
+def _(original: Any, self: Gate, item: Any, frontier: Any) -> None:
+    original(self, item, {} if isinstance(item, Output) else frontier)
+
+
+@mutant("publish an orphan checkpoint", ("17 gate", "8 truncated is committed"), Gate, "hold", with_checkpoints)
+def _(original: Any, self: Gate, item: Any, frontier: Any) -> None:
+    original(self, item, frontier if isinstance(item, Output) else {})
+
+
+assert counterpart is not None
