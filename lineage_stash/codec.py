@@ -200,7 +200,7 @@ def _unpack_answered(wire: list[Any], names: Names) -> GatherAnswered:
 
 def _pack_decided(event: Decided, names: Names) -> list[Any]:
     decision = event.decision
-    beginnings = [(names.number(b.peer), b.incarnation, b.index) for b in decision.beginnings]
+    beginnings = [(names.number(b.peer), b.incarnation, b.lower) for b in decision.beginnings]
     return [decision.round, beginnings, [names.number(peer) for peer in decision.gone], decision.writer]
 
 
@@ -284,7 +284,7 @@ def _pack_checkpoint(checkpoint: Checkpoint | None, names: Names) -> list[Any]:
     calls_to = [(names.number(peer), calls) for peer, calls in checkpoint.calls_to]
     calls_from = [(names.number(peer), calls) for peer, calls in checkpoint.calls_from]
     return [
-        names.number(checkpoint.peer), checkpoint.incarnation, checkpoint.index, checkpoint.state, checkpoint.digest,
+        names.number(checkpoint.peer), checkpoint.incarnation, checkpoint.upper, checkpoint.state, checkpoint.digest,
         calls_to, calls_from, checkpoint.outputs, checkpoint.next_output, checkpoint.final,
     ]  # fmt: skip
 
@@ -296,9 +296,7 @@ def _unpack_checkpoint(wire: list[Any], names: Names) -> Checkpoint | None:
     to = tuple((PeerId(names.peers[peer]), msgspec.convert(calls, CallsTo)) for peer, calls in calls_to)
     from_ = tuple((PeerId(names.peers[peer]), msgspec.convert(calls, CallsFrom)) for peer, calls in calls_from)
     outs = tuple((number, value) for number, value in outputs)
-    return Checkpoint(
-        PeerId(names.peers[peer]), incarnation, index, state, digest, to, from_, outs, next_output, final
-    )
+    return Checkpoint(PeerId(names.peers[peer]), incarnation, index, state, digest, to, from_, outs, next_output, final)
 
 
 def _pack_put(request: contract.PutCheckpoint, names: Names) -> list[Any]:

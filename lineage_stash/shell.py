@@ -9,6 +9,7 @@ from typing import Any
 
 from lineage_stash import codec
 from lineage_stash.core import effects, events
+from lineage_stash.core.channel import Message
 from lineage_stash.core.frontier import START
 from lineage_stash.core.history import History
 from lineage_stash.core.ids import Incarnation, Member, PeerId
@@ -41,8 +42,8 @@ def restore(member: Member, history: History, policy: Policy, store: Quorum, ign
 
     def on_loaded(replies: tuple[Any, ...]) -> None:
         found = [reply.checkpoint for reply in replies if reply.checkpoint is not None]
-        checkpoint = max(found, key=lambda checkpoint: checkpoint.index, default=None)
-        lower = checkpoint.index if checkpoint else START
+        checkpoint = max(found, key=lambda checkpoint: checkpoint.upper, default=None)
+        lower = checkpoint.upper if checkpoint else START
         if checkpoint is not None and checkpoint.final:
             then(None)
             return
@@ -88,7 +89,9 @@ class Shell:
             effects.FetchDecisions: self._fetch_decisions,
             effects.ReportSuspicion: self._report_suspicion,
             effects.SendAnswer: lambda e: self.transport.send(e.coordinator, codec.encode(e.answer)),
-            effects.SendDecision: lambda e: self.transport.send(e.coordinator, codec.encode(events.Decided(e.decision))),
+            effects.SendDecision: lambda e: self.transport.send(
+                e.coordinator, codec.encode(events.Decided(e.decision))
+            ),
             effects.ReportFault: lambda e: self.outside.report(e.kind, e.text),
             effects.Retire: self._retire,
             effects.Stop: self._stop,
@@ -123,7 +126,7 @@ class Shell:
     def on_frame(self, frame: bytes) -> None:
         """A frame has come over the transport."""
         thing = codec.decode(frame)
-        self.feed(events.MessageArrived(thing) if type(thing) is events.Message else thing)
+        self.feed(events.MessageArrived(thing) if type(thing) is Message else thing)
 
     def on_replica_answer(self, replica: int, number: int, frame: bytes) -> None:
         """A replica has answered."""
@@ -177,7 +180,7 @@ class Shell:
     def _store_checkpoint(self, effect: effects.StoreCheckpoint) -> None:
         def on_stored(replies: tuple[Any, ...]) -> None:
             stored = all(reply.stored for reply in replies)
-            self.feed(events.CheckpointStored(effect.checkpoint.index) if stored else events.StoreRefused())
+            self.feed(events.CheckpointStored(effect.checkpoint.upper) if stored else events.StoreRefused())
 
         self.store.request(contract.PutCheckpoint(effect.checkpoint), on_stored)
 

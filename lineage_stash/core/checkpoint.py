@@ -3,7 +3,7 @@
 Rules:
 - Of one moment: state, seqnos, outbox payloads, results, reply cache, unaccepted outputs and log index belong together.
 - A checkpoint is an output: it becomes visible only when all it depends on, its own entries included, is committed. So
-  no checkpoint is ever an orphan, and recovery needs nothing of the log below its index.
+  no checkpoint is ever an orphan, and recovery needs nothing of the log below its upper end.
 - The final checkpoint of a peer that retires is its *record*: whoever needs its payloads later reads them there.
 """
 
@@ -37,7 +37,7 @@ class Checkpoint(NamedTuple):
 
     peer: PeerId
     incarnation: Incarnation
-    index: Index
+    upper: Index
     state: bytes
     digest: int
     calls_to: tuple[tuple[PeerId, CallsTo], ...]

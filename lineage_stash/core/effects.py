@@ -187,7 +187,7 @@ class StartIncarnation(NamedTuple):
 
     peer: PeerId
     incarnation: Incarnation
-    index: Index
+    lower: Index
     node: NodeId
 
 

@@ -35,10 +35,10 @@ class GetStarted(NamedTuple):
 
 
 class WaitStarted(NamedTuple):
-    """The program waits for the first `count` of `refs`; answered by the positions that are ready."""
+    """The program waits for `at_least` so many of `refs`; answered by the positions that are ready."""
 
     refs: tuple[Ref, ...]
-    count: int
+    at_least: int
 
 
 class WaitTimedOut(NamedTuple):
@@ -98,7 +98,7 @@ class Appended(NamedTuple):
 class CheckpointStored(NamedTuple):
     """A checkpoint is durable and visible."""
 
-    index: Index
+    upper: Index
 
 
 class StoreRefused(NamedTuple):

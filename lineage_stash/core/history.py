@@ -16,11 +16,11 @@ Segments = tuple[tuple[Incarnation, Index], ...]
 
 
 class Beginning(NamedTuple):
-    """A new incarnation of `peer` writes from `index` on; what older ones wrote from there never happened."""
+    """A new incarnation of `peer` writes from `lower` on; what older ones wrote from there never happened."""
 
     peer: PeerId
     incarnation: Incarnation
-    index: Index
+    lower: Index
 
 
 class Decision(NamedTuple):
@@ -54,7 +54,7 @@ class History:
         for beginning in decision.beginnings:
             segments = self._segments.setdefault(beginning.peer, [(FIRST_INCARNATION, START)])
             assert beginning.incarnation > segments[-1][0], f"incarnation went back: {beginning}"
-            segments.append((beginning.incarnation, beginning.index))
+            segments.append((beginning.incarnation, beginning.lower))
         for peer in decision.gone:
             self.gone[peer] = decision.round
 

@@ -198,12 +198,12 @@ class Lineage:
 
     def settle(self, beginning: Beginning) -> bool:
         """Take in where a log ends; False if this peer depends on what never happened, and so never happened itself."""
-        peer, _, index = beginning
-        orphaned = self.needs.get(peer, START) > index
-        self.stash.clip(peer, index)
+        peer, _, lower = beginning
+        orphaned = self.needs.get(peer, START) > lower
+        self.stash.clip(peer, lower)
         for frontier in (self.needs, self.unlogged, self.durable, *self._snapshots):
-            clip(frontier, peer, index)
-        self.commit(((peer, index),))
+            clip(frontier, peer, lower)
+        self.commit(((peer, lower),))
         self.version += 1
         return not orphaned
 

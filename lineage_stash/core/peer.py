@@ -1,32 +1,37 @@
 """The peer: one participant with a log, as a machine. Facts in, orders out, and nothing else changes its state.
 
 The way of a call, in the methods below: *submit* and *reply* fill the boxes, `_forward` puts them into messages with the
-lineage that the receiver lacks, `_admit` judges and merges before anything becomes ready, `_flush` sends the own new
-entries to the store, `_on_appended` commits, the gate releases. Rounds are in `promises.py`.
+lineage that the receiver lacks, `_admit` judges and merges before anything becomes ready. Which call runs is decided in
+`program.py`; flush, commit, gate and checkpoint are in `durability.py`; rounds are in `promises.py`.
 
 Left to others: carrying out the effects (`shell.py`), deciding rounds (`recovery.py`).
 """
 
-from collections import deque
 from collections.abc import Callable
 
 from lineage_stash.core import events
 from lineage_stash.core.channel import UNNUMBERED, Channel, Message
 from lineage_stash.core.checkpoint import Checkpoint
-from lineage_stash.core.counterpart import Counterpart, calls_in_record, capture, restore_inbox, restore_outbox
+from lineage_stash.core.counterpart import Counterpart, calls_in_record
+from lineage_stash.core.durability import Durability
 from lineage_stash.core.effects import (
-    AppendToStore, CaptureState, Effect, FetchDecisions, FindRecord, ReleaseOutput, ReportFault, ReportSuspicion, Resume, Retire,
-    SendMessage, Stop, StoreCheckpoint, TruncateStore,
-)  # fmt: skip
+    Effect,
+    FetchDecisions,
+    FindRecord,
+    ReportFault,
+    ReportSuspicion,
+    Retire,
+    SendMessage,
+    Stop,
+)
 from lineage_stash.core.entry import Entry
-from lineage_stash.core.gate import Gate, Output
+from lineage_stash.core.frontier import START
 from lineage_stash.core.history import History
 from lineage_stash.core.ids import Incarnation, Index, Member, PeerId, Seqno
 from lineage_stash.core.lineage import Lineage
 from lineage_stash.core.policy import Policy
 from lineage_stash.core.program import Program
 from lineage_stash.core.promises import Promises
-
 
 LOOK_UP_TICKS = 8
 """How often a peer that is kept waiting looks whether a decision has passed it by."""
@@ -44,24 +49,19 @@ class Peer:
         self.policy = policy
         self.history = history
         self.stopped = False
-        self.retiring = False
         self._effects: list[Effect] = []
         self._emit = self._effects.append
         self.counterparts: dict[PeerId, Counterpart] = {}
-        start = checkpoint.index if checkpoint else Index(0)
+        start = checkpoint.upper if checkpoint else START
         self.lineage = Lineage(self.id, history, Index(start + len(entries)))
         self.program = Program(self.id, self.lineage, self.counterpart, self._emit,
                                logs=member.replayable, cap_bytes=policy.stash_cap_bytes)  # fmt: skip
         self.promises = Promises(self.id, incarnation, self.lineage, self._emit)
         self.promises.ignore(ignored)
         self.ticks = 0
-        self.gate = Gate()
-        self.next_output = 0
-        self.flushed = self.lineage.upper
-        self.flushing = False
-        self.checkpointed = start
-        self.checkpoint_under_way: Checkpoint | None = None
-        self._marks: deque[tuple[Index, Counterpart, Seqno]] = deque()
+        self.durability = Durability(
+            member, incarnation, policy, self.lineage, self.program, self.counterparts, self._emit
+        )
         self._stirred: dict[PeerId, Counterpart] = {}
         self._handlers: dict[type, Callable[..., None]] = {
             events.MainStarted: lambda _: self.program.start_main(),
@@ -71,15 +71,15 @@ class Peer:
             events.WaitTimedOut: lambda _: self.program.end_wait(),
             events.ReadStarted: lambda event: self.program.read(event.kind),
             events.ReadingTaken: lambda event: self.program.record_reading(event.value),
-            events.OutputEmitted: self._on_output,
+            events.OutputEmitted: self.durability.on_output,
             events.CallFinished: self._on_finished,
-            events.StateCaptured: self._on_state_captured,
+            events.StateCaptured: self.durability.on_state_captured,
             events.RetireAsked: self._on_retire_asked,
             events.MessageArrived: lambda event: self._admit(event.message),
             events.Appended: self._on_appended,
             events.CheckpointStored: self._on_checkpoint_stored,
             events.StoreRefused: self._on_store_refused,
-            events.OutputAccepted: lambda event: self.gate.accept(event.number),
+            events.OutputAccepted: lambda event: self.durability.gate.accept(event.number),
             events.Departed: self._on_departed,
             events.RecordLoaded: self._on_record_loaded,
             events.Lingered: lambda _: None,
@@ -88,7 +88,7 @@ class Peer:
             events.Decided: self._on_decided,
         }
         if checkpoint is not None:
-            self._restore(checkpoint)
+            self.durability.restore(checkpoint, self.counterpart)
         if incarnation:
             self.program.begin_replay(entries)
 
@@ -101,12 +101,11 @@ class Peer:
         if not self.stopped:
             for event in happened:
                 self._handlers[type(event)](event)
-            if len(self.gate):
-                self._release()
+            self.durability.release()
             self.program.try_resume()
             if not self.program.run_next():
                 self._forward()
-                self._flush()
+                self.durability.flush()
         effects = self._effects[:]
         self._effects.clear()
         return effects
@@ -228,140 +227,34 @@ class Peer:
         writers[self.id] = self.member.node
         return self.lineage.well_held(holders, writers, self.member.node, self.policy.max_failures)
 
-    # flush and commit
-
-    def _flush(self) -> None:
-        if self.flushing or self.lineage.upper == self.flushed:
-            return
-        ranges = tuple(self.lineage.stash.ranges(self.id, self.flushed, self.history))
-        self._append(ranges, self.lineage.upper)
-
-    def _append(self, ranges: tuple[events.Range, ...], upper: Index) -> None:
-        self.flushing = True
-        self.flushed = upper
-        self.lineage.snapshot()
-        watch = self.lineage.watch
-        self._emit(AppendToStore(ranges, watch if self.id in watch else (*watch, self.id)))
+    # what the store and the program report
 
     def _on_appended(self, event: events.Appended) -> None:
-        self.flushing = False
-        self.lineage.note_durable(event.holdings, event.quorum)
-        self._cover_by_content()
+        self.durability.on_appended(event)
         self._deliver_held()
 
     def _on_store_refused(self, _: events.StoreRefused) -> None:
         self._stop(Stop("the store has fenced this incarnation"))
 
-    def _cover_by_content(self) -> None:
-        """Callers that nobody can run again need not keep what our committed log holds by content."""
-        committed = self.lineage.committed.get(self.id, 0)
-        while self._marks and self._marks[0][0] <= committed:
-            _, counterpart, seqno = self._marks.popleft()
-            counterpart.inbox.covered = max(counterpart.inbox.covered, seqno)
-
-    def _poll_commits(self) -> None:
-        """Ask about what is not known to be committed; flush what others' logs we hold, should their writers be slow."""
-        if self.flushing or not self.lineage.needs:
-            return
-        held = (piece for peer in self.lineage.watch if peer != self.id
-                for piece in self.lineage.stash.ranges(peer, Index(0), self.history))  # fmt: skip
-        own = self.lineage.stash.ranges(self.id, Index(0), self.history)
-        self._append((*own, *held), self.lineage.upper)
-
-    # gate, checkpoint, retire
-
-    def _on_output(self, event: events.OutputEmitted) -> None:
-        self.gate.hold(Output(self.next_output, event.value), dict(self.lineage.needs))
-        self.next_output += 1
-        self._emit(Resume(None))
-
-    def _release(self) -> None:
-        for item in self.gate.release(self.lineage.committed):
-            if isinstance(item, Output):
-                self._emit(ReleaseOutput(item))
-            else:
-                self._emit(StoreCheckpoint(item))
-
     def _on_finished(self, event: events.CallFinished) -> None:
-        counterpart = self.program.current
-        assert counterpart is not None
-        self.program.finish(event.reply)
+        counterpart = self.program.finish(event.reply)
         self._stir(counterpart)
         if counterpart.logged_by_content:
-            self._marks.append((self.lineage.upper, counterpart, counterpart.inbox.finished))
-            self._cover_by_content()
-        every = self.policy.checkpoint_every_entries
-        if every is not None and not self.program.script and self.lineage.upper - self.checkpointed >= every:
-            self._begin_checkpoint()
+            self.durability.note_logged_call(counterpart)
+        self.durability.checkpoint_if_due()
 
-    def _begin_checkpoint(self) -> None:
-        if self.checkpoint_under_way is None and not self.program.paused:
-            self.program.paused = True
-            self._emit(CaptureState())
-
-    def _on_state_captured(self, event: events.StateCaptured) -> None:
-        self.program.paused = self.retiring
-        calls_to, calls_from = capture(self.counterparts)
-        outputs = tuple((output.number, output.value) for output in self.gate.unaccepted.values())
-        checkpoint = Checkpoint(
-            self.id, self.incarnation, self.lineage.upper, event.state, self.program.digest, calls_to, calls_from,
-            outputs, self.next_output, self.retiring,
-        )  # fmt: skip
-        self.checkpointed = checkpoint.index
-        self.checkpoint_under_way = checkpoint
-        self.gate.hold(checkpoint, dict(self.lineage.needs))
-
-    def _on_checkpoint_stored(self, _: events.CheckpointStored) -> None:
-        checkpoint = self.checkpoint_under_way
-        assert checkpoint is not None
-        self.checkpoint_under_way = None
-        for peer, calls in checkpoint.calls_from:
-            inbox = self.counterpart(peer).inbox
-            inbox.covered = max(inbox.covered, calls.finished)
-        for peer, calls in checkpoint.calls_to:
-            self.counterpart(peer).outbox.released = calls.answered
-        self._emit(TruncateStore(checkpoint.index))
-        if checkpoint.final:
+    def _on_checkpoint_stored(self, event: events.CheckpointStored) -> None:
+        if self.durability.on_checkpoint_stored(event):
             self._stop(Retire())
 
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        self.program.digest = checkpoint.digest
-        self.next_output = checkpoint.next_output
-        for peer, calls_to in checkpoint.calls_to:
-            restore_outbox(self.counterpart(peer).outbox, calls_to)
-        for peer, calls_from in checkpoint.calls_from:
-            restore_inbox(self.counterpart(peer).inbox, calls_from)
-        for number, value in checkpoint.outputs:
-            self.gate.hold(Output(number, value), {})
-        self._store_again(checkpoint)
+    def _on_retire_asked(self, event: events.RetireAsked) -> None:
+        self.durability.on_retire_asked(event)
+        self._try_to_leave()
 
-    def _store_again(self, checkpoint: Checkpoint) -> None:
-        """Nothing is covered or released on the strength of what fewer than a majority may have: store it again."""
-        self.checkpoint_under_way = checkpoint._replace(incarnation=self.incarnation)
-        self._emit(StoreCheckpoint(self.checkpoint_under_way))
-
-    def _on_retire_asked(self, _: events.RetireAsked) -> None:
-        self.program.busy = False
-        self.program.paused = True
-        self.retiring = True
-        self._try_retire()
-
-    def _try_retire(self) -> None:
-        """Leave when outputs are out and nobody will need this peer: its calls are in others' logs, its payloads too.
-
-        Where it cannot be run again, its callees' committed logs hold the payloads by content. Otherwise its record will.
-        And what it holds of others' lineage is committed: somebody may count on its copy.
-        """
-        if not self.retiring or len(self.gate) or self.gate.unaccepted or self.checkpoint_under_way:
-            return
-        if self.lineage.needs:
-            return
-        outboxes = [counterpart.outbox for counterpart in self.counterparts.values() if not counterpart.gone]
-        if self.member.replayable:
-            if all(outbox.answered >= outbox.next_seqno for outbox in outboxes):
-                self._emit(CaptureState())
-        elif all(outbox.floor >= outbox.next_seqno and outbox.released <= outbox.told_released for outbox in outboxes):
-            self._stop(Retire())
+    def _try_to_leave(self) -> None:
+        retire = self.durability.try_to_leave()
+        if retire is not None:
+            self._stop(retire)
 
     def _on_departed(self, event: events.Departed) -> None:
         self.counterpart(event.peer).gone = True
@@ -393,8 +286,7 @@ class Peer:
                 self._send(counterpart)
             elif counterpart.channel.owed_acknowledgements:
                 self._acknowledge(counterpart)
-        for output in self.gate.overdue():
-            self._emit(ReleaseOutput(output))
+        self.durability.offer_again()
         if behind:
             self._emit(FetchDecisions(self.history.round))
         for peer, incarnation in self.promises.ignored.items():
@@ -403,8 +295,8 @@ class Peer:
                 self._emit(ReportSuspicion(peer, incarnation))
         if (caller := self.program.missing_caller) is not None:
             self._emit(FindRecord(caller))
-        self._poll_commits()
-        self._try_retire()
+        self.durability.poll()
+        self._try_to_leave()
 
     def _on_decided(self, event: events.Decided) -> None:
         decision = event.decision
@@ -419,7 +311,7 @@ class Peer:
             return
         for beginning in decision.beginnings:
             for counterpart in self.counterparts.values():
-                counterpart.channel.clip(beginning.peer, beginning.index)
+                counterpart.channel.clip(beginning.peer, beginning.lower)
             if beginning.peer in self.counterparts:
                 self.counterparts[beginning.peer].renew(beginning.incarnation)
         for peer in decision.gone:
@@ -427,5 +319,5 @@ class Peer:
                 self.counterparts[peer].gone = True
         for counterpart in self.counterparts.values():
             self._stir(counterpart)
-        self._cover_by_content()
+        self.durability.cover_logged_calls()
         self._deliver_held()

@@ -100,13 +100,15 @@ class Program:
             self.lineage.append(Ran(counterpart.peer, seqno, content, self.digest, self.lineage.take_unlogged()))
         self.emit(RunCall(CallId(counterpart.peer, self.me, seqno), payload))
 
-    def finish(self, reply: bytes) -> None:
-        """The running call has a reply."""
-        assert self.current is not None
+    def finish(self, reply: bytes) -> Counterpart:
+        """The running call has a reply; return whose call it was."""
+        caller = self.current
+        assert caller is not None, "a call finished that was not running"
         self.digest = crc32(reply, self.digest)
-        self.current.inbox.finish(reply)
+        caller.inbox.finish(reply)
         self.current = None
         self.busy = False
+        return caller
 
     # record or recall
 
@@ -192,7 +194,7 @@ class Program:
                 self._resume_wait(entry.ready)
             return
         ready = tuple(position for position, ref in enumerate(waiting.refs) if self._is_ready(ref))
-        if len(ready) >= waiting.count or self.wait_ended:
+        if len(ready) >= waiting.at_least or self.wait_ended:
             if self.logs:
                 self.lineage.append(Waited(ready, self.digest, self.lineage.take_unlogged()))
             self._resume_wait(ready)

@@ -11,7 +11,15 @@ Rules:
 from collections.abc import Callable
 
 from lineage_stash.core.batch import Batch
-from lineage_stash.core.effects import Effect, FetchDecisions, ReportFault, ReportSuspicion, SendAnswer, SendDecision, Stop
+from lineage_stash.core.effects import (
+    Effect,
+    FetchDecisions,
+    ReportFault,
+    ReportSuspicion,
+    SendAnswer,
+    SendDecision,
+    Stop,
+)
 from lineage_stash.core.events import GatherAnswered, GatherAsked
 from lineage_stash.core.frontier import START, Frontier
 from lineage_stash.core.history import Decision
@@ -48,7 +56,7 @@ class Promises:
         ended = [beginning for decision in history.decisions[round_:] for beginning in decision.beginnings]
         return any(
             (peer in self.ignored and upper > self.answered[peer])
-            or any(beginning.peer == peer and upper > beginning.index for beginning in ended)
+            or any(beginning.peer == peer and upper > beginning.lower for beginning in ended)
             for peer, upper in uppers
         )
 
@@ -90,7 +98,7 @@ class Promises:
         for beginning in decision.beginnings:
             self.forget(beginning.peer)
             if not self.lineage.settle(beginning):
-                text = f"{self.me} depends on {beginning.peer} beyond {beginning.index}, which nobody holds any more"
+                text = f"{self.me} depends on {beginning.peer} beyond {beginning.lower}, which nobody holds any more"
                 self.emit(ReportFault("orphan", text))
                 self.emit(ReportSuspicion(self.me, self.incarnation))
         for peer in decision.gone:

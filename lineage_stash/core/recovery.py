@@ -17,7 +17,15 @@ from enum import Enum, auto
 from lineage_stash.core import events
 from lineage_stash.core.batch import Range
 from lineage_stash.core.effects import (
-    Announce, AskGather, Effect, FenceStore, FetchDecisions, Publish, OpenRound, ReportFault, StartIncarnation,
+    Announce,
+    AskGather,
+    Effect,
+    FenceStore,
+    FetchDecisions,
+    OpenRound,
+    Publish,
+    ReportFault,
+    StartIncarnation,
     StoreSettlement,
 )  # fmt: skip
 from lineage_stash.core.frontier import START, Frontier, join
@@ -257,7 +265,7 @@ class Coordinator:
     def _carry_out(self, decision: Decision) -> None:
         for beginning in decision.beginnings:
             node = self.members[beginning.peer].node
-            self._emit(StartIncarnation(beginning.peer, beginning.incarnation, beginning.index, node))
+            self._emit(StartIncarnation(beginning.peer, beginning.incarnation, beginning.lower, node))
         begun = {beginning.peer: beginning.incarnation - 1 for beginning in decision.beginnings}
         for peer in self.members:
             incarnation = Incarnation(begun.get(peer, self.history.incarnation(peer)))
@@ -270,4 +278,3 @@ class Coordinator:
         elif event.decision.round == self.round and self.phase is not Phase.PUBLISHING:
             self.history.apply(event.decision)
             self._start_over()
-

@@ -4,6 +4,8 @@ Per log it holds one gapless range `[lower, upper)`, where everything below `low
 longer range, committing drops a prefix, and rolling back drops a suffix; there is no status per entry.
 """
 
+from collections.abc import Iterator
+
 from lineage_stash.core.batch import Range
 from lineage_stash.core.entry import Entry, size_bytes
 from lineage_stash.core.frontier import START
@@ -19,7 +21,7 @@ class Stash:
         self._lower: dict[PeerId, Index] = {}
         self._entries: dict[PeerId, list[Entry]] = {}
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[PeerId]:
         return iter(self._entries)
 
     def lower(self, peer: PeerId) -> Index:

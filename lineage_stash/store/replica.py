@@ -14,7 +14,18 @@ from lineage_stash.core.frontier import START
 from lineage_stash.core.history import Segments, limit_in, pieces_in
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Index, PeerId
 from lineage_stash.store.contract import (
-    Append, Fence, Found, GetCheckpoint, Held, Loaded, PutCheckpoint, Read, Reply, Request, Stored, Truncate,
+    Append,
+    Fence,
+    Found,
+    GetCheckpoint,
+    Held,
+    Loaded,
+    PutCheckpoint,
+    Read,
+    Reply,
+    Request,
+    Stored,
+    Truncate,
 )  # fmt: skip
 
 CHECKPOINTS_KEPT = 2
@@ -144,9 +155,9 @@ class Replica:
         if checkpoint.incarnation < self.fenced.get(checkpoint.peer, FIRST_INCARNATION):
             return Stored(False)
         kept = self.checkpoints.setdefault(checkpoint.peer, [])
-        if all(checkpoint.index != other.index or checkpoint.final != other.final for other in kept):
+        if all(checkpoint.upper != other.upper or checkpoint.final != other.final for other in kept):
             kept.append(checkpoint)
-            kept.sort(key=lambda other: (other.index, other.final))
+            kept.sort(key=lambda other: (other.upper, other.final))
             del kept[:-CHECKPOINTS_KEPT]
         return Stored(True)
 

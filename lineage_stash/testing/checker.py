@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lineage_stash.core import effects, events
 from lineage_stash.core.channel import UNNUMBERED, Message
+from lineage_stash.core.checkpoint import Checkpoint
 from lineage_stash.core.entry import Entry, Ran, size_bytes
 from lineage_stash.core.frontier import START, Frontier, join
 from lineage_stash.core.history import Decision
@@ -96,6 +97,7 @@ class Checker:
         """Look at every event that goes into a machine, and at every effect that comes out."""
         handle = machine.handle
         if isinstance(machine, Coordinator):
+
             def coordinate(event: object) -> list[effects.Effect]:
                 result = handle(event)
                 self.world.events += 1
@@ -135,7 +137,7 @@ class Checker:
         if isinstance(event, events.RetireAsked):
             self.done[peer.id] = self.world.now_ms
         if isinstance(event, events.OutputEmitted):
-            number = peer.next_output - 1
+            number = peer.durability.next_output - 1
             position = peer.program.position
             self.gated[(followed.process.address, number)] = dict(followed.needs)
             if self._is_current(peer):
@@ -289,15 +291,15 @@ class Checker:
                     self.fail("12 deleted too early", f"{peer.id} dropped replies to {other} below {released}, of which "
                               f"its checkpoint has only those below {answered}", peer.id, other)  # fmt: skip
 
-    def _newest_durable(self, peer: PeerId) -> contract.Checkpoint | None:
+    def _newest_durable(self, peer: PeerId) -> Checkpoint | None:
         """The newest checkpoint that a majority of replicas has."""
         majority = len(self.world.replicas) // 2 + 1
-        counts: dict[tuple[Index, bool], list[contract.Checkpoint]] = {}
+        counts: dict[tuple[Index, bool], list[Checkpoint]] = {}
         for replica in self.world.replicas:
             for checkpoint in replica.checkpoints.get(peer, ()):
-                counts.setdefault((checkpoint.index, checkpoint.final), []).append(checkpoint)
+                counts.setdefault((checkpoint.upper, checkpoint.final), []).append(checkpoint)
         durable = [found[0] for found in counts.values() if len(found) >= majority]
-        return max(durable, key=lambda checkpoint: checkpoint.index, default=None)
+        return max(durable, key=lambda checkpoint: checkpoint.upper, default=None)
 
     def _covered(self, callee: PeerId, caller: PeerId, *, by_content: bool) -> Seqno:
         kept = self._newest_durable(callee)
@@ -406,33 +408,35 @@ class Checker:
             self.fail("3 replay equality", f"{peer.id} answered {call} otherwise than before", peer.id)
 
     def _check_capture(self, followed: Followed, peer: Peer) -> None:
-        checkpoint = peer.checkpoint_under_way
+        checkpoint = peer.durability.checkpoint_under_way
         if checkpoint is not None:
             submitted = {callee: int(c.outbox.next_seqno) for callee, c in peer.counterparts.items()}
-            key = (followed.process.address, checkpoint.index)
+            key = (followed.process.address, checkpoint.upper)
             self.captured[key] = (followed.process.fingerprint(), submitted)
 
     def _check_checkpoint(self, followed: Followed, peer: Peer, effect: effects.StoreCheckpoint) -> None:
         """A checkpoint that becomes visible is of one moment, and all it depends on is committed."""
         checkpoint = effect.checkpoint
-        state, submitted = self.captured[(followed.process.address, checkpoint.index)]
+        state, submitted = self.captured[(followed.process.address, checkpoint.upper)]
         finished = {caller: calls.finished for caller, calls in checkpoint.calls_from}
         ran: dict[PeerId, int] = {}
         for index, (call, _) in self.runs.get(peer.id, {}).items():
-            if index < checkpoint.index:
+            if index < checkpoint.upper:
                 ran[call.caller] = ran.get(call.caller, 0) + 1
         whole = all(calls.next_seqno - calls.floor <= len(calls.payloads) for _, calls in checkpoint.calls_to)
         cached = all(calls.finished - calls.released <= len(calls.replies) for _, calls in checkpoint.calls_from)
         called = {callee: int(calls.next_seqno) for callee, calls in checkpoint.calls_to}
         same = all(called.get(callee, 0) == seqno for callee, seqno in submitted.items())
-        if self._is_current(peer) and not (finished == ran and whole and cached and same and hash_of(checkpoint.state) == state):
-            self.fail("11 one moment", f"the checkpoint of {peer.id} at {checkpoint.index} mixes moments", peer.id)
-        if checkpoint.index and self._is_current(peer):
-            needs = dict(self.logs[peer.id][checkpoint.index - 1].needs)
-            needs[peer.id] = checkpoint.index
+        if self._is_current(peer) and not (
+            finished == ran and whole and cached and same and hash_of(checkpoint.state) == state
+        ):
+            self.fail("11 one moment", f"the checkpoint of {peer.id} at {checkpoint.upper} mixes moments", peer.id)
+        if checkpoint.upper and self._is_current(peer):
+            needs = dict(self.logs[peer.id][checkpoint.upper - 1].needs)
+            needs[peer.id] = checkpoint.upper
             for needed, upper in needs.items():
                 if not self.truly_durable(needed, upper):
-                    self.fail("17 gate", f"the checkpoint of {peer.id} at {checkpoint.index} became visible before "
+                    self.fail("17 gate", f"the checkpoint of {peer.id} at {checkpoint.upper} became visible before "
                               f"{needed} below {upper} was committed", peer.id, needed)  # fmt: skip
 
     _checks: dict[type, Callable[..., None]] = {
@@ -452,14 +456,14 @@ class Checker:
             lower = peer.program.position
             if [ghost.entry for ghost in log[lower : peer.lineage.upper]] != list(peer.program.script):
                 self.fail("3 replay equality", f"{peer.id} restored another log than the one that survived", peer.id)
-        if peer.checkpointed:
+        if peer.durability.checkpointed:
             process.state = type(process.state)(self._restored_state(peer))
             self._check_capture(followed, peer)
 
     def _restored_state(self, peer: Peer) -> bytes:
         for replica in self.world.replicas:
             for checkpoint in replica.checkpoints.get(peer.id, ()):
-                if checkpoint.index == peer.checkpointed:
+                if checkpoint.upper == peer.durability.checkpointed:
                     return checkpoint.state
         raise AssertionError("a restored checkpoint is nowhere")
 
@@ -498,13 +502,15 @@ class Checker:
         for callee, counterpart in peer.counterparts.items():
             ran = sum(1 for call, _ in self.runs.get(callee, {}).values() if call.caller == peer.id)
             if ran < counterpart.outbox.next_seqno:
-                self.fail("4 exactly once", f"{peer.id} left, but {callee} ran only {ran} of its calls", peer.id, callee)
+                self.fail(
+                    "4 exactly once", f"{peer.id} left, but {callee} ran only {ran} of its calls", peer.id, callee
+                )
 
     def after_request(self, asker: "Process", replica: int, request: object, reply: object) -> None:
         """What replicas delete must be covered by a durable checkpoint; what is fenced must stay out."""
         if isinstance(request, contract.Truncate):
             kept = self._newest_durable(request.peer)
-            if kept is None or kept.index < request.below:
+            if kept is None or kept.upper < request.below:
                 self.fail("8 truncated is committed", f"replica {replica} truncates {request.peer} below "
                           f"{request.below} without a durable checkpoint there", asker.address)  # fmt: skip
         if isinstance(request, contract.Fence):
@@ -515,7 +521,7 @@ class Checker:
             if checkpoint.incarnation <= self.fenced.get((replica, checkpoint.peer), -1):
                 self.fail("13 zombies", f"replica {replica} took a checkpoint of {checkpoint.peer}@"
                           f"{checkpoint.incarnation} after fencing it", asker.address)  # fmt: skip
-            if checkpoint.index > len(self.logs.get(checkpoint.peer, ())):
+            if checkpoint.upper > len(self.logs.get(checkpoint.peer, ())):
                 self.fail("13 zombies", f"replica {replica} took a checkpoint of {checkpoint.peer}@"
                           f"{checkpoint.incarnation} beyond its surviving log", asker.address)  # fmt: skip
 
@@ -550,7 +556,7 @@ class Checker:
         self.story.tell(decision.writer, f"decides round {decision.round}: {say(decision)}")
         replaced = {beginning.peer for beginning in decision.beginnings} | set(decision.gone)
         for beginning in decision.beginnings:
-            peer, index = beginning.peer, beginning.index
+            peer, index = beginning.peer, beginning.lower
             if index < self.committed.get(peer, START):
                 self.fail("8 truncated is committed", f"round {decision.round} ends {peer} at {index}, but "
                           f"{self.committed[peer]} was committed", peer)  # fmt: skip
@@ -558,19 +564,21 @@ class Checker:
                 self.fail("14 crash in recovery", f"round {decision.round} ends {peer} at {index}, which is not at a "
                           "majority: one more crash loses it", peer)  # fmt: skip
             if index > len(self.logs.get(peer, ())):
-                self.fail("3 replay equality", f"round {decision.round} ends {peer} at {index}, beyond what it wrote", peer)
+                self.fail(
+                    "3 replay equality", f"round {decision.round} ends {peer} at {index}, beyond what it wrote", peer
+                )
         for followed in self.followed.values():
             process = followed.process
             owner = process.peer.id
             if not process.alive or owner in replaced or not self._was_current(process.peer, decision):
                 continue
             for beginning in decision.beginnings:
-                if followed.needs.get(beginning.peer, START) > beginning.index and owner not in self.world.retired:
-                    self.fail("1 no orphans", f"round {decision.round} ends {beginning.peer} at {beginning.index}, but "
+                if followed.needs.get(beginning.peer, START) > beginning.lower and owner not in self.world.retired:
+                    self.fail("1 no orphans", f"round {decision.round} ends {beginning.peer} at {beginning.lower}, but "
                               f"{process.address} depends on it to {followed.needs[beginning.peer]}",
                               owner, beginning.peer)  # fmt: skip
         for beginning in decision.beginnings:
-            self._forget(beginning.peer, beginning.index)
+            self._forget(beginning.peer, beginning.lower)
         self.unsettled_nodes = {
             process.node: 0 for process in self.world.processes.values()
             if not process.alive and "@" in process.address and process.shell is not None
@@ -614,7 +622,7 @@ class Checker:
         waiting = [text for text in map(self._why_waiting, self.world.members) if text]
         invariant = "10 recovery ends"
         peers = [followed.process.peer for followed in self.followed.values() if followed.process.alive]
-        if self.world.store_was_away and any(peer.flushing for peer in peers):
+        if self.world.store_was_away and any(peer.durability.flushing for peer in peers):
             invariant = "18 store outage"
         elif not self.world.drivers_here and any(peer.lineage.needs for peer in peers):
             invariant = "9 committed in the end"

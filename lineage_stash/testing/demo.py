@@ -20,7 +20,9 @@ def demo(seed: int) -> int:
         print(violation, *violation.story, sep="\n")
         return 1
     print("With an actor killed, then a whole node, then the coordinator in the middle of the recovery:")
-    print("\n".join(line for line in world.checker.story.about(()) if "AskGather" not in line and "Announce" not in line))
+    print(
+        "\n".join(line for line in world.checker.story.about(()) if "AskGather" not in line and "Announce" not in line)
+    )
     print(f"With failures:    {_summary(world)}")
     print("Every call ran exactly once, every replay was equal to what others had seen, every output left once.")
     return 0

@@ -55,7 +55,7 @@ def say(what: object) -> str:
     if isinstance(what, effects.SendMessage):
         return f"→ {_message(what.message)}"
     if isinstance(what, Decision):
-        begun = ", ".join(f"{b.peer}@{b.incarnation} begins at {b.index}" for b in what.beginnings)
+        begun = ", ".join(f"{b.peer}@{b.incarnation} begins at {b.lower}" for b in what.beginnings)
         return "; ".join(part for part in (begun, f"gone: {', '.join(what.gone)}" if what.gone else "") if part)
     if isinstance(what, effects.RunCall):
         return f"runs {what.call}"

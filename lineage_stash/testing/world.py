@@ -125,8 +125,10 @@ class World:
             if process is None or process.shell is None or not process.alive:
                 return False
             peer = process.peer
-            busy = peer.program.script or peer.program.busy or peer.lineage.needs or peer.checkpoint_under_way
-            if busy or len(peer.gate) or peer.gate.unaccepted or peer.promises.ignored:
+            busy = (
+                peer.program.script or peer.program.busy or peer.lineage.needs or peer.durability.checkpoint_under_way
+            )
+            if busy or len(peer.durability.gate) or peer.durability.gate.unaccepted or peer.promises.ignored:
                 return False
             for counterpart in peer.counterparts.values():
                 if counterpart.gone or counterpart.peer in self.retired:

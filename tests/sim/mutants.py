@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from lineage_stash.core import batch, counterpart, events, peer
+from lineage_stash.core import batch, durability, events
 from lineage_stash.core.channel import Channel
 from lineage_stash.core.checkpoint import Checkpoint
 from lineage_stash.core.counterpart import Counterpart
+from lineage_stash.core.durability import Durability
 from lineage_stash.core.entry import Ran
 from lineage_stash.core.gate import Gate, Output
 from lineage_stash.core.ids import Incarnation, NodeId
@@ -190,10 +191,9 @@ def _(original: Any, self: Inbox, first: Any, calls: Any) -> Any:
     return original(self, first, calls)
 
 
-@mutant("leave at once", "4 exactly once", Peer, "_try_retire")
-def _(original: Any, self: Peer) -> None:
-    if self.retiring:
-        self._stop(peer.Retire())
+@mutant("leave at once", "4 exactly once", Durability, "may_leave")
+def _(original: Any, self: Durability) -> bool:
+    return self.retiring
 
 
 @mutant("forget unaccepted outputs", "4 exactly once", Gate, "accept", with_checkpoints)
@@ -268,12 +268,14 @@ def _(original: Any, self: Lineage) -> None:
 def _(original: Any, self: Gate, committed: Any) -> Any:
     released = original(self, committed)
     for item in released:
-        if isinstance(item, Checkpoint) and item.index:
-            committed[item.peer] = max(committed.get(item.peer, 0), item.index + 1)
+        if isinstance(item, Checkpoint) and item.upper:
+            committed[item.peer] = max(committed.get(item.peer, 0), item.upper + 1)
     return released
 
 
-@mutant("believe an old incarnation's leftovers", ("8 truncated is committed", "3 replay equality"), Log, "learn", faulty)
+@mutant(
+    "believe an old incarnation's leftovers", ("8 truncated is committed", "3 replay equality"), Log, "learn", faulty
+)
 def _(original: Any, self: Log, segments: Any) -> None:
     self.segments = segments if len(segments) > len(self.segments) else self.segments
 
@@ -281,8 +283,8 @@ def _(original: Any, self: Log, segments: Any) -> None:
 # 9 committed in the end, 18 store outage
 
 
-@mutant("never ask whether others are committed", "9 committed in the end", Peer, "_poll_commits")
-def _(original: Any, self: Peer) -> None:
+@mutant("never ask whether others are committed", "9 committed in the end", Durability, "poll")
+def _(original: Any, self: Durability) -> None:
     return None
 
 
@@ -307,19 +309,19 @@ def _(original: Any, self: Peer, event: Any) -> None:
 # 11 one moment
 
 
-@mutant("leave the outbox out of a checkpoint", "11 one moment", peer, "capture", with_checkpoints)
+@mutant("leave the outbox out of a checkpoint", "11 one moment", durability, "capture", with_checkpoints)
 def _(original: Any, counterparts: Any) -> Any:
     calls_to, calls_from = original(counterparts)
     return tuple((p, calls._replace(payloads=())) for p, calls in calls_to), calls_from
 
 
-@mutant("leave the reply cache out of a checkpoint", "11 one moment", peer, "capture", with_checkpoints)
+@mutant("leave the reply cache out of a checkpoint", "11 one moment", durability, "capture", with_checkpoints)
 def _(original: Any, counterparts: Any) -> Any:
     calls_to, calls_from = original(counterparts)
     return calls_to, tuple((p, calls._replace(replies=())) for p, calls in calls_from)
 
 
-@mutant("number calls from another moment", "11 one moment", peer, "capture", with_checkpoints)
+@mutant("number calls from another moment", "11 one moment", durability, "capture", with_checkpoints)
 def _(original: Any, counterparts: Any) -> Any:
     calls_to, calls_from = original(counterparts)
     return tuple((p, calls._replace(next_seqno=calls.next_seqno + 1)) for p, calls in calls_to), calls_from
@@ -342,10 +344,10 @@ def _(original: Any, self: Outbox, first: Any, replies: Any) -> None:
     self.released = self.answered
 
 
-@mutant("believe a restored checkpoint at once", "12 deleted too early", Peer, "_store_again", with_checkpoints)
-def _(original: Any, self: Peer, checkpoint: Checkpoint) -> None:
+@mutant("believe a restored checkpoint at once", "12 deleted too early", Durability, "store_again", with_checkpoints)
+def _(original: Any, self: Durability, checkpoint: Checkpoint) -> None:
     for caller, calls in checkpoint.calls_from:
-        self.counterpart(caller).inbox.covered = calls.finished
+        self.counterparts[caller].inbox.covered = calls.finished
 
 
 # 13 zombies
@@ -398,7 +400,9 @@ def _(original: Any, self: Stash, *arguments: Any) -> None:
 # 16 zero waits
 
 
-@mutant("wait for the store before running", "16 zero waits", Program, "_next_arrived", lambda schedule: schedule.store_away)
+@mutant(
+    "wait for the store before running", "16 zero waits", Program, "_next_arrived", lambda schedule: schedule.store_away
+)
 def _(original: Any, self: Program) -> Any:
     return None if self.lineage.needs else original(self)
 
@@ -415,5 +419,3 @@ def _(original: Any, self: Gate, item: Any, frontier: Any) -> None:
 def _(original: Any, self: Gate, item: Any, frontier: Any) -> None:
     original(self, item, frontier if isinstance(item, Output) else {})
 
-
-assert counterpart is not None

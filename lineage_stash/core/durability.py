@@ -1,0 +1,203 @@
+"""Durability: flush, commit, gate, checkpoint, retire. All that ever waits for the store, and none of it is on the way of
+a call.
+
+Rules:
+- One flush is under way at a time: at once when idle, gathered while one is under way.
+- A checkpoint is taken between two calls, is held by the gate like any output, and covers or releases nothing before a
+  majority has stored it. One that was restored is stored again first: fewer than a majority may have had it.
+- A peer leaves when its outputs are out, all it holds of anybody's lineage is committed, and its calls are in others'
+  committed logs. Where it can be run again its payloads are in its record; otherwise they are in its callees' logs.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from lineage_stash.core import events
+from lineage_stash.core.batch import Range
+from lineage_stash.core.checkpoint import Checkpoint
+from lineage_stash.core.counterpart import Counterpart, capture, restore_inbox, restore_outbox
+from lineage_stash.core.effects import (
+    AppendToStore,
+    CaptureState,
+    Effect,
+    ReleaseOutput,
+    Resume,
+    Retire,
+    StoreCheckpoint,
+    TruncateStore,
+)
+from lineage_stash.core.frontier import START
+from lineage_stash.core.gate import Gate, Output
+from lineage_stash.core.ids import Incarnation, Index, Member, PeerId, Seqno
+from lineage_stash.core.lineage import Lineage
+from lineage_stash.core.policy import Policy
+from lineage_stash.core.program import Program
+
+Counterparts = dict[PeerId, Counterpart]
+
+
+class Durability:
+    """What of one peer is on its way to the store, and what waits for it to get there."""
+
+    def __init__(self, member: Member, incarnation: Incarnation, policy: Policy, lineage: Lineage, program: Program,
+                 counterparts: Counterparts, emit: Callable[[Effect], None]) -> None:  # fmt: skip
+        self.member = member
+        self.incarnation = incarnation
+        self.policy = policy
+        self.lineage = lineage
+        self.program = program
+        self.counterparts = counterparts
+        self.emit = emit
+        self.gate = Gate()
+        self.next_output = 0
+        self.flushed = lineage.upper
+        self.flushing = False
+        self.checkpointed = START
+        self.checkpoint_under_way: Checkpoint | None = None
+        self.retiring = False
+        self._logged_calls: deque[tuple[Index, Counterpart, Seqno]] = deque()
+
+    # flush and commit
+
+    def flush(self) -> None:
+        """Send own new entries to the store, unless a flush is under way."""
+        if not self.flushing and self.lineage.upper != self.flushed:
+            self._append(self.lineage.stash.ranges(self.member.peer, self.flushed, self.lineage.history))
+
+    def _append(self, ranges: list[Range]) -> None:
+        self.flushing = True
+        self.flushed = self.lineage.upper
+        self.lineage.snapshot()
+        watch = self.lineage.watch
+        me = self.member.peer
+        self.emit(AppendToStore(tuple(ranges), watch if me in watch else (*watch, me)))
+
+    def on_appended(self, event: events.Appended) -> None:
+        """A quorum has answered: commit what it completes."""
+        self.flushing = False
+        self.lineage.note_durable(event.holdings, event.quorum)
+        self.cover_logged_calls()
+
+    def poll(self) -> None:
+        """Ask about what is not known to be committed, and flush what we hold of others, should they be slow or dead."""
+        if self.flushing or not self.lineage.needs:
+            return
+        stash, history, me = self.lineage.stash, self.lineage.history, self.member.peer
+        peers = dict.fromkeys((me, *self.lineage.watch))
+        self._append([piece for peer in peers for piece in stash.ranges(peer, START, history)])
+
+    def note_logged_call(self, counterpart: Counterpart) -> None:
+        """A call has run whose payload is in the log: once that is committed, its caller need not keep it."""
+        self._logged_calls.append((self.lineage.upper, counterpart, counterpart.inbox.finished))
+        self.cover_logged_calls()
+
+    def cover_logged_calls(self) -> None:
+        """Let go of the payloads that the committed log holds by content."""
+        committed = self.lineage.committed.get(self.member.peer, START)
+        while self._logged_calls and self._logged_calls[0][0] <= committed:
+            _, counterpart, finished = self._logged_calls.popleft()
+            counterpart.inbox.covered = max(counterpart.inbox.covered, finished)
+
+    # gate
+
+    def on_output(self, event: events.OutputEmitted) -> None:
+        """Hold an output until its past is committed; the program goes on at once."""
+        self.gate.hold(Output(self.next_output, event.value), dict(self.lineage.needs))
+        self.next_output += 1
+        self.emit(Resume(None))
+
+    def release(self) -> None:
+        """Let out whatever has its past committed."""
+        if not len(self.gate):
+            return
+        for item in self.gate.release(self.lineage.committed):
+            self.emit(ReleaseOutput(item) if isinstance(item, Output) else StoreCheckpoint(item))
+
+    def offer_again(self) -> None:
+        """Offer released outputs that no sink has accepted."""
+        for output in self.gate.overdue():
+            self.emit(ReleaseOutput(output))
+
+    # checkpoint
+
+    def checkpoint_if_due(self) -> None:
+        """Have the state copied, if enough was logged since the last time."""
+        every = self.policy.checkpoint_every_entries
+        if every is None or self.program.script or self.checkpoint_under_way or self.program.paused:
+            return
+        if self.lineage.upper - self.checkpointed >= every:
+            self.program.paused = True
+            self.emit(CaptureState())
+
+    def on_state_captured(self, event: events.StateCaptured) -> None:
+        """Put together a checkpoint of this moment."""
+        self.program.paused = self.retiring
+        calls_to, calls_from = capture(self.counterparts)
+        outputs = tuple((output.number, output.value) for output in self.gate.unaccepted.values())
+        checkpoint = Checkpoint(
+            self.member.peer, self.incarnation, self.lineage.upper, event.state, self.program.digest, calls_to,
+            calls_from, outputs, self.next_output, self.retiring,
+        )  # fmt: skip
+        self.checkpointed = checkpoint.upper
+        self.checkpoint_under_way = checkpoint
+        self.gate.hold(checkpoint, dict(self.lineage.needs))
+
+    def on_checkpoint_stored(self, _: events.CheckpointStored) -> bool:
+        """A majority has it: free what it covers. True if it was this peer's last, so that it may leave."""
+        checkpoint = self.checkpoint_under_way
+        assert checkpoint is not None, "a checkpoint was stored that was not under way"
+        self.checkpoint_under_way = None
+        for caller, calls_from in checkpoint.calls_from:
+            inbox = self.counterparts[caller].inbox
+            inbox.covered = max(inbox.covered, calls_from.finished)
+        for callee, calls_to in checkpoint.calls_to:
+            self.counterparts[callee].outbox.released = calls_to.answered
+        self.emit(TruncateStore(checkpoint.upper))
+        return checkpoint.final
+
+    def restore(self, checkpoint: Checkpoint, counterpart: Callable[[PeerId], Counterpart]) -> None:
+        """Go on from the moment of a checkpoint."""
+        self.checkpointed = checkpoint.upper
+        self.program.digest = checkpoint.digest
+        self.next_output = checkpoint.next_output
+        for callee, calls_to in checkpoint.calls_to:
+            restore_outbox(counterpart(callee).outbox, calls_to)
+        for caller, calls_from in checkpoint.calls_from:
+            restore_inbox(counterpart(caller).inbox, calls_from)
+        for number, value in checkpoint.outputs:
+            self.gate.hold(Output(number, value), {})
+        self.store_again(checkpoint)
+
+    def store_again(self, checkpoint: Checkpoint) -> None:
+        """Have a majority store what was restored before anything is freed on its strength."""
+        self.checkpoint_under_way = checkpoint._replace(incarnation=self.incarnation)
+        self.emit(StoreCheckpoint(self.checkpoint_under_way))
+
+    # retire
+
+    def on_retire_asked(self, _: events.RetireAsked) -> None:
+        """The program has ended: run nothing more, and leave when nobody needs this peer."""
+        self.program.busy = False
+        self.program.paused = True
+        self.retiring = True
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether nobody needs this peer any more; where it can be run again, a last checkpoint is taken first."""
+        if not self.retiring or len(self.gate) or self.gate.unaccepted or self.checkpoint_under_way:
+            return False
+        if self.lineage.needs:
+            return False
+        outboxes = [counterpart.outbox for counterpart in self.counterparts.values() if not counterpart.gone]
+        if not self.member.replayable:
+            return all(box.floor >= box.next_seqno and box.released <= box.told_released for box in outboxes)
+        return all(box.answered >= box.next_seqno for box in outboxes)
+
+    def try_to_leave(self) -> Retire | None:
+        """Leave, or take the last checkpoint, if it is time."""
+        if not self.may_leave:
+            return None
+        if not self.member.replayable:
+            return Retire()
+        self.emit(CaptureState())
+        return None
