@@ -1,10 +1,10 @@
 """Bytes: the only file that knows the format of what crosses a process boundary.
 
-A frame is one byte of version, four bytes of checksum, and a msgpack body `[kind, peers, fields…]`. Peer ids are spelled
-once per frame, in `peers`, and are numbers everywhere else. Entries travel in columns: runs of calls from one caller are
-`(kind, caller, first seqno, count)`, digests are four bytes each, needs are listed only where they grew. So an entry of
-a run costs a few bytes. An unknown version, a wrong checksum and a body that does not decode are refused with a
-`FrameError` before anything is looked at; nothing here unpickles.
+A frame is one byte of version, four bytes of checksum, and a msgpack body `[kind, peers, fields…]`. Peer ids are
+spelled once per frame, in `peers`, and are numbers everywhere else. Entries travel in columns: runs of calls from one
+caller are `(kind, caller, first seqno, count)`, digests are four bytes each, needs are listed only where they grew. So
+an entry of a run costs a few bytes. An unknown version, a wrong checksum and a body that does not decode are refused
+with a `FrameError` before anything is looked at; nothing here unpickles.
 """
 
 from array import array

@@ -1,6 +1,7 @@
 """A counterpart: all that one peer keeps about another: the channel to it, calls to it, calls from it.
 
-The channel belongs to a pair of incarnations and is renewed with them; outbox and inbox belong to the two peers and stay.
+The channel belongs to a pair of incarnations and is renewed with them; outbox and inbox belong to the two peers and
+stay.
 """
 
 from lineage_stash.core.batch import Batch

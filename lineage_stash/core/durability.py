@@ -1,5 +1,4 @@
-"""Durability: flush, commit, gate, checkpoint, retire. All that ever waits for the store, and none of it is on the way of
-a call.
+"""Durability: flush, commit, gate, checkpoint, retire: all that waits for the store, none of it on the way of a call.
 
 Rules:
 - One flush is under way at a time: at once when idle, gathered while one is under way.
@@ -79,7 +78,7 @@ class Durability:
         self.cover_logged_calls()
 
     def poll(self) -> None:
-        """Ask about what is not known to be committed, and flush what we hold of others, should they be slow or dead."""
+        """Ask about what is not known to be committed, and flush what we hold of others, should they be slow."""
         if self.flushing or not self.lineage.needs:
             return
         stash, history, me = self.lineage.stash, self.lineage.history, self.member.peer

@@ -191,8 +191,13 @@ class StartIncarnation(NamedTuple):
     node: NodeId
 
 
-Effect = (
+PeerEffect = (
     RunMain | RunCall | Resume | TakeReading | CaptureState | FinishReplay | SendMessage | ReleaseOutput | AppendToStore
-    | StoreCheckpoint | TruncateStore | FindRecord | FetchDecisions | ReportSuspicion | SendAnswer | SendDecision | Retire | Stop
-    | ReportFault | OpenRound | AskGather | FenceStore | StoreSettlement | Publish | Announce | StartIncarnation
+    | StoreCheckpoint | TruncateStore | FindRecord | FetchDecisions | ReportSuspicion | SendAnswer | SendDecision
+    | Retire | Stop | ReportFault
 )  # fmt: skip
+CoordinatorEffect = (
+    OpenRound | AskGather | FenceStore | StoreSettlement | Publish | Announce | StartIncarnation | FetchDecisions
+    | ReportFault
+)  # fmt: skip
+Effect = PeerEffect | CoordinatorEffect

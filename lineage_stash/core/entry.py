@@ -3,8 +3,9 @@
 Every entry carries
 - `digest`: a checksum of all that the peer did up to this choice, so that a replay that strays is noticed at the next
   entry and named;
-- `needs`: by how much the peer's dependency frontier grew since its previous entry. The full frontier of an entry is the
-  join of the `needs` of all entries up to it; what was known to be committed is left out, because it cannot be lost.
+- `needs`: by how much the peer's dependency frontier grew since its previous entry. The full frontier of an entry is
+  the join of the `needs` of all entries up to it; what was known to be committed is left out, because it cannot be
+  lost.
 """
 
 from typing import NamedTuple

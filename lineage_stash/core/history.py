@@ -4,7 +4,8 @@ Rules:
 - Decisions form a chain. Round n is decided by one put-if-absent, in the knowledge of all rounds below n.
 - An entry survives iff every later incarnation of its writer began after it. Knowing only the latest incarnation is not
   enough: an old incarnation's leftovers must be judged against all that came after.
-- History never goes back; a decision that is already known is ignored, one that is too new makes us fetch those between.
+- History never goes back; a decision that is already known is ignored, one that is too new makes us fetch those
+  between.
 """
 
 from typing import NamedTuple

@@ -1,8 +1,8 @@
 """The peer: one participant with a log, as a machine. Facts in, orders out, and nothing else changes its state.
 
-The way of a call, in the methods below: *submit* and *reply* fill the boxes, `_forward` puts them into messages with the
-lineage that the receiver lacks, `_admit` judges and merges before anything becomes ready. Which call runs is decided in
-`program.py`; flush, commit, gate and checkpoint are in `durability.py`; rounds are in `promises.py`.
+The way of a call, in the methods below: *submit* and *reply* fill the boxes, `_forward` puts them into messages with
+the lineage that the receiver lacks, `_admit` judges and merges before anything becomes ready. Which call runs is
+decided in `program.py`; flush, commit, gate and checkpoint are in `durability.py`; rounds are in `promises.py`.
 
 Left to others: carrying out the effects (`shell.py`), deciding rounds (`recovery.py`).
 """

@@ -1,8 +1,9 @@
 """Settling: the greatest causally closed cut of all that is still known. Pure, one function per question.
 
-The evidence is every range that a fenced majority of replicas or a live peer handed over. Of a dead peer's log only what
-the evidence holds without a gap survives, and of that only what depends on nothing that is lost. The cut is found by
-lowering upper ends until nothing changes; there is no graph to walk, because every entry says by how much its needs grew.
+The evidence is every range that a fenced majority of replicas or a live peer handed over. Of a dead peer's log only
+what the evidence holds without a gap survives, and of that only what depends on nothing that is lost. The cut is found
+by lowering upper ends until nothing changes; there is no graph to walk, because every entry says by how much its needs
+grew.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """Programs: small but nasty. A plan is data, so that a whole run follows from its seed and can be shrunk.
 
-A plan is a list of steps. Actors keep a checksum over everything they do and see, in order, and put it into every reply,
-so that any difference in order, reads or values shows up in someone's state.
+A plan is a list of steps. Actors keep a checksum over everything they do and see, in order, and put it into every
+reply, so that any difference in order, reads or values shows up in someone's state.
 """
 
 from collections.abc import Generator
@@ -31,6 +31,8 @@ class State:
     """An actor's whole state: a checksum over its past, and how many steps that was."""
 
     def __init__(self, packed: bytes = b"") -> None:
+        self.chain: int
+        self.steps: int
         self.chain, self.steps = _decode(packed) if packed else (0, 0)
 
     def pack(self) -> bytes:

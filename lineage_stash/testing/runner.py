@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
-from lineage_stash.testing.checker import StrayNoticed, Violation
+from lineage_stash.testing.ghosts import StrayNoticed, Violation
 from lineage_stash.testing.schedule import Schedule, draw_schedule
 from lineage_stash.testing.world import World
 
@@ -24,8 +24,16 @@ class Tally(NamedTuple):
     replayed: int = 0
     violations: tuple[tuple[int, str, str], ...] = ()
 
-    def __add__(self, other: "Tally") -> "Tally":  # type: ignore[override]
-        return Tally(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+    def plus(self, other: "Tally") -> "Tally":
+        """Both together."""
+        return Tally(
+            self.schedules + other.schedules,
+            self.events + other.events,
+            self.crashes + other.crashes,
+            self.recoveries + other.recoveries,
+            self.replayed + other.replayed,
+            self.violations + other.violations,
+        )
 
 
 def run_schedule(schedule: Schedule) -> tuple[World, Violation | None]:
@@ -37,7 +45,7 @@ def run_schedule(schedule: Schedule) -> tuple[World, Violation | None]:
         return world, violation
     except StrayNoticed:
         return world, None
-    except Exception as error:  # noqa: BLE001 — whatever the code under test raises is a finding
+    except Exception as error:  # noqa: BLE001 (whatever the code under test raises is a finding)
         names = tuple(world.members)
         crash = Violation("crash of the code", f"{type(error).__name__}: {error}", world.checker.story.about(names))
         crash.__cause__ = error
@@ -52,7 +60,7 @@ def run_chunk(first: int, count: int) -> Tally:
     for seed in range(first, first + count):
         world, violation = run_schedule(draw_schedule(seed))
         found = () if violation is None else ((seed, violation.invariant, violation.text),)
-        tally += Tally(1, world.events, world.crashes, len(world.decisions), world.replayed, found)
+        tally = tally.plus(Tally(1, world.events, world.crashes, len(world.decisions), world.replayed, found))
     gc.collect()
     return tally
 
@@ -63,7 +71,7 @@ def run_many(first: int, count: int, workers: int, on_progress: Callable[[Tally]
     sizes = [min(CHUNK, first + count - start) for start in starts]
     total = Tally()
     for tally in _tallies(starts, sizes, workers):
-        total += tally
+        total = total.plus(tally)
         on_progress(total)
     return total
 

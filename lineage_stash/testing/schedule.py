@@ -1,4 +1,4 @@
-"""Schedules: everything that happens to a world, drawn from one seed. Data only, so that it can be shrunk and printed."""
+"""Schedules: all that happens to a world, drawn from one seed. Data only, so that it can be shrunk and printed."""
 
 from random import Random
 from typing import NamedTuple
@@ -52,7 +52,8 @@ class Schedule(NamedTuple):
 
 FAULT_KINDS = (
     "crash", "crash", "crash", "crash", "crash mid-send", "crash mid-send", "node", "node", "pause", "pause",
-    "coordinator", "second coordinator", "second coordinator", "suspect", "suspect", "replica", "replica", "store", "registry",
+    "coordinator", "second coordinator", "second coordinator", "suspect", "suspect", "replica", "replica", "store",
+    "registry",
 )  # fmt: skip
 
 
@@ -80,8 +81,7 @@ def draw_schedule(seed: int) -> Schedule:
     special = draw.random()
     if special < 0.03:
         drivers = tuple(driver._replace(plan=without_emits(driver.plan)) for driver in drivers)
-        calm = {"loss": 0.0, "faults": (), "stash_cap_bytes": 1 << 20, "drivers": drivers}
-        return schedule._replace(store_away=True, **calm)
+        return schedule._replace(store_away=True, loss=0.0, faults=(), stash_cap_bytes=1 << 20, drivers=drivers)
     return schedule._replace(strays=special > 0.97)
 
 

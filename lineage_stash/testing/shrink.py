@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from lineage_stash.testing.checker import Violation
+from lineage_stash.testing.ghosts import Violation
 from lineage_stash.testing.programs import Plan
 from lineage_stash.testing.schedule import Schedule
 
@@ -37,9 +37,9 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
     if len(schedule.drivers) > 1:
         for position in range(len(schedule.drivers)):
             yield schedule._replace(drivers=_without(schedule.drivers, position))
-    for trouble in ("loss", "repeat", "slow"):
-        if getattr(schedule, trouble):
-            yield schedule._replace(**{trouble: 0.0})
+    for calmer in (schedule._replace(loss=0.0), schedule._replace(repeat=0.0), schedule._replace(slow=0.0)):
+        if calmer != schedule:
+            yield calmer
     for position, driver in enumerate(schedule.drivers):
         for plan in _smaller_plans(driver.plan):
             drivers = list(schedule.drivers)

@@ -34,6 +34,16 @@ class Story:
         """Something happened to a process."""
         self._notes.append((self.world.now_ms, self.world.steps, who, text))
 
+    def headlines(self) -> list[str]:
+        """Only what befell processes: deaths, decisions, departures, and replays that caught up."""
+        lines = []
+        for now_ms, _, who, what in self._notes:
+            if isinstance(what, effects.FinishReplay):
+                lines.append(f"{now_ms:5} ms  {who:10} has replayed {what.replayed} entries and runs new calls")
+            elif isinstance(what, str):
+                lines.append(f"{now_ms:5} ms  {who:10} {what}")
+        return lines
+
     def about(self, names: tuple[str, ...]) -> list[str]:
         """The last notes that touch any of `names`."""
         lines = []

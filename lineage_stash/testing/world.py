@@ -1,10 +1,11 @@
 """The world: processes on nodes, a bad network, a registry, replicas on disks, and time, all from one seed.
 
-Everything happens in one queue ordered by time. Phase one is chaos: the schedule's faults strike. Phase two heals: no more
-loss, no more faults, replicas are back; then everything must come to its end, and the checker looks at all of it.
+Everything happens in one queue ordered by time. Phase one is chaos: the schedule's faults strike. Phase two heals: no
+more loss, no more faults, replicas are back; then everything must come to its end, and the checker looks at all of it.
 """
 
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
@@ -22,7 +23,7 @@ from lineage_stash.store.replica import Replica
 from lineage_stash.testing.checker import Checker
 from lineage_stash.testing.process import Process
 from lineage_stash.testing.programs import actor_name
-from lineage_stash.testing.schedule import Fault, Schedule
+from lineage_stash.testing.schedule import Driver, Fault, Schedule
 
 NOTICE_MS = 15
 HEAL_AT_STEP = 260
@@ -84,7 +85,7 @@ class World:
             self.replica_down_until = [STORE_AWAY_MS] * len(self.replicas)
             self.later(STORE_AWAY_MS - 1, self.checker.before_store_returns)
         for driver in self.schedule.drivers:
-            self.later(driver.start_ms, lambda driver=driver: self._driver_comes(driver))  # type: ignore[misc]
+            self.later(driver.start_ms, partial(self._driver_comes, driver))
         pops = 0
         while self._queue:
             self.now_ms, _, action = heappop(self._queue)
@@ -172,10 +173,10 @@ class World:
         self.coordinators.append(process)
         process.start_coordinator(Coordinator(token, self.history(), self.policy))
 
-    def _driver_comes(self, driver: object) -> None:
-        name = PeerId(driver.name)  # type: ignore[attr-defined]
+    def _driver_comes(self, driver: Driver) -> None:
+        name = PeerId(driver.name)
         node = NodeId(f"n{self.draw.randrange(self.schedule.nodes)}")
-        self.register(Member(name, node, driver.replayable))  # type: ignore[attr-defined]
+        self.register(Member(name, node, driver.replayable))
         self.start(name)
 
     @property
