@@ -7,6 +7,7 @@ from lineage_stash.core import effects, events
 from lineage_stash.core.channel import UNNUMBERED, Message
 from lineage_stash.core.frontier import START, Frontier, join
 from lineage_stash.core.ids import CallId, Incarnation, Index, NodeId, PeerId, Seqno
+from lineage_stash.core.invariants import validate
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.recovery import Coordinator
 from lineage_stash.testing.ghosts import GhostEntry, Ghosts, hash_of
@@ -14,6 +15,10 @@ from lineage_stash.testing.ghosts import GhostEntry, Ghosts, hash_of
 if TYPE_CHECKING:
     from lineage_stash.testing.process import Process
     from lineage_stash.testing.world import World
+
+
+VALIDATE_EVERY = 8
+"""Events between two looks at whether a machine contradicts itself: often enough, and cheap enough."""
 
 
 class Followed(NamedTuple):
@@ -70,6 +75,8 @@ class Following(Ghosts):
             self.world.events += 1
             self.story.note(process.address, event, result)
             self._after(followed, peer, event, result)
+            if self.world.events % VALIDATE_EVERY == 0:
+                validate(peer)
             return result
 
         machine.handle = follow  # type: ignore[method-assign]

@@ -1,6 +1,7 @@
 """Stories: what happened to whom, in words, for the one moment when somebody needs it."""
 
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lineage_stash.core import effects, events
@@ -33,6 +34,10 @@ class Story:
     def tell(self, who: str, text: str) -> None:
         """Something happened to a process."""
         self._notes.append((self.world.now_ms, self.world.steps, who, text))
+
+    def notes(self) -> Iterator[tuple[int, int, str, object]]:
+        """Everything noted: time, step, who, what."""
+        return iter(self._notes)
 
     def headlines(self) -> list[str]:
         """Only what befell processes: deaths, decisions, departures, and replays that caught up."""

@@ -1,0 +1,62 @@
+"""What must be true of one peer between any two events, by itself: cheap enough to ask for in production and in tests.
+
+The simulator asks after every few events; whoever suspects a peer may ask at any time. What takes more than one peer to
+see (orphans, exactly once, replay equality) is checked by the simulator, which sees them all.
+"""
+
+from collections.abc import Iterator
+
+from lineage_stash.core.counterpart import Counterpart
+from lineage_stash.core.entry import size_bytes
+from lineage_stash.core.frontier import START
+from lineage_stash.core.peer import Peer
+
+
+class InvariantBroken(AssertionError):
+    """A peer contradicts itself: what it is, and which rule."""
+
+
+def validate(peer: Peer) -> None:
+    """Raise if a peer contradicts itself."""
+    broken = list(_contradictions(peer))
+    if broken:
+        raise InvariantBroken(f"{peer.id}@{peer.incarnation}: " + "; ".join(broken))
+
+
+def _contradictions(peer: Peer) -> Iterator[str]:
+    for counterpart in peer.counterparts.values():
+        yield from _in_boxes(counterpart)
+    yield from _in_lineage(peer)
+
+
+def _in_boxes(counterpart: Counterpart) -> Iterator[str]:
+    inbox, outbox, other = counterpart.inbox, counterpart.outbox, counterpart.peer
+    if not inbox.finished <= inbox.started <= inbox.finished + 1 or inbox.started > inbox.received:
+        yield f"calls from {other}: finished {inbox.finished}, started {inbox.started}, received {inbox.received}"
+    if len(inbox.queue) != inbox.received - inbox.started:
+        yield f"{len(inbox.queue)} calls from {other} are queued for [{inbox.started}, {inbox.received})"
+    if len(inbox.replies) != max(0, inbox.finished - inbox.released):
+        yield f"{len(inbox.replies)} replies to {other} are kept for [{inbox.released}, {inbox.finished})"
+    if len(outbox.payloads) != max(0, outbox.next_seqno - outbox.floor):
+        yield f"{len(outbox.payloads)} calls to {other} are kept for [{outbox.floor}, {outbox.next_seqno})"
+    if inbox.bytes != sum(map(len, inbox.queue)) + sum(map(len, inbox.replies)):
+        yield f"the inbox of {other} is charged {inbox.bytes} bytes"
+    if outbox.bytes != sum(map(len, outbox.payloads)):
+        yield f"the outbox to {other} is charged {outbox.bytes} bytes"
+
+
+def _in_lineage(peer: Peer) -> Iterator[str]:
+    lineage, stash = peer.lineage, peer.lineage.stash
+    held = [entry for piece in lineage.all_ranges() for entry in piece.entries]
+    if stash.bytes != sum(map(size_bytes, held)):
+        yield f"{len(held)} entries are charged {stash.bytes} bytes"
+    for other, upper in lineage.needs.items():
+        if upper <= lineage.committed.get(other, START):
+            yield f"it needs {other} below {upper}, which is committed"
+        if peer.policy.max_failures is None and stash.upper(other) < upper:
+            yield f"it needs {other} below {upper} and holds it only below {stash.upper(other)}"
+    for other in stash:
+        if stash.lower(other) > lineage.committed.get(other, START):
+            yield f"it dropped {other} below {stash.lower(other)} before that was committed"
+    if peer.durability.flushed > lineage.upper:
+        yield f"it flushed {peer.durability.flushed} of {lineage.upper} entries"
