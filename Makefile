@@ -22,7 +22,7 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup check lint format test test-failures test-services simulate demo bench clean
+.PHONY: help setup check lint format test test-failures test-services simulate mutants demo bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ test-services: setup ## the tests that need outside services
 
 simulate: setup ## random schedules of faults: SCHEDULES=2000 SEED=0
 	$(BIN)/python -m lineage_stash.testing simulate --schedules $(SCHEDULES) --seed $(SEED)
+
+mutants: setup ## how many schedules it takes to catch each forgotten rule, from seed 0
+	$(BIN)/python -m tests.sim.count_mutants
 
 demo: setup ## a program that loses processes and keeps its history
 	$(BIN)/python -m lineage_stash.testing demo

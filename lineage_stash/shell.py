@@ -10,6 +10,7 @@ from typing import Any
 from lineage_stash import codec
 from lineage_stash.core import effects, events
 from lineage_stash.core.channel import Message
+from lineage_stash.core.checkpoint import age
 from lineage_stash.core.frontier import START
 from lineage_stash.core.history import History
 from lineage_stash.core.ids import Incarnation, Member, PeerId
@@ -42,7 +43,7 @@ def restore(member: Member, history: History, policy: Policy, store: Quorum, ign
 
     def on_loaded(replies: tuple[Any, ...]) -> None:
         found = [reply.checkpoint for reply in replies if reply.checkpoint is not None]
-        checkpoint = max(found, key=lambda checkpoint: checkpoint.upper, default=None)
+        checkpoint = max(found, key=age, default=None)
         lower = checkpoint.upper if checkpoint else START
         if checkpoint is not None and checkpoint.final:
             then(None)
@@ -103,7 +104,7 @@ class Shell:
             effects.Announce: self._announce,
             effects.StartIncarnation: lambda e: self.membership.start_incarnation(*e),
         }
-        for program_effect in (effects.RunMain, effects.RunCall, effects.Resume, effects.CaptureState,
+        for program_effect in (effects.RunMain, effects.RunCall, effects.Resume, effects.RestoreState, effects.CaptureState,
                                effects.FinishReplay):  # fmt: skip
             if executor is not None:
                 self._carriers[program_effect] = executor.carry_out

@@ -32,6 +32,11 @@ class CallsFrom(NamedTuple):
     digests: tuple[int, ...]
 
 
+def age(checkpoint: "Checkpoint") -> tuple[Index, bool, Incarnation]:
+    """Which of two checkpoints of a peer is newer."""
+    return checkpoint.upper, checkpoint.final, checkpoint.incarnation
+
+
 class Checkpoint(NamedTuple):
     """One moment of one peer."""
 

@@ -20,6 +20,7 @@ from lineage_stash.core.effects import (
     CaptureState,
     Effect,
     ReleaseOutput,
+    RestoreState,
     Resume,
     Retire,
     StoreCheckpoint,
@@ -156,6 +157,7 @@ class Durability:
 
     def restore(self, checkpoint: Checkpoint, counterpart: Callable[[PeerId], Counterpart]) -> None:
         """Go on from the moment of a checkpoint."""
+        self.emit(RestoreState(checkpoint.state))
         self.checkpointed = checkpoint.upper
         self.program.digest = checkpoint.digest
         self.next_output = checkpoint.next_output

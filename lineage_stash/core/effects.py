@@ -36,6 +36,12 @@ class TakeReading(NamedTuple):
     kind: str
 
 
+class RestoreState(NamedTuple):
+    """Put the program into the state of a checkpoint, before it runs anything."""
+
+    state: bytes
+
+
 class CaptureState(NamedTuple):
     """Copy the program's state, between two calls."""
 
@@ -192,7 +198,7 @@ class StartIncarnation(NamedTuple):
 
 
 PeerEffect = (
-    RunMain | RunCall | Resume | TakeReading | CaptureState | FinishReplay | SendMessage | ReleaseOutput | AppendToStore
+    RunMain | RunCall | Resume | TakeReading | RestoreState | CaptureState | FinishReplay | SendMessage | ReleaseOutput | AppendToStore
     | StoreCheckpoint | TruncateStore | FindRecord | FetchDecisions | ReportSuspicion | SendAnswer | SendDecision
     | Retire | Stop | ReportFault
 )  # fmt: skip

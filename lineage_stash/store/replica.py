@@ -4,11 +4,12 @@ Rules:
 - A log is gapless above its base, and its last entries may be an old incarnation's until history says where a later one
   began; then what the old one wrote from there on is dropped.
 - A fenced incarnation is refused unless history shows where it ended: what lies below that end is settled and true.
+- Two lives of a peer may checkpoint at the same index. The later life's is the newer: others have freed what it covers.
 - An answer leaves only after what it says is durable.
 """
 
 from lineage_stash.core.batch import Range
-from lineage_stash.core.checkpoint import Checkpoint
+from lineage_stash.core.checkpoint import Checkpoint, age
 from lineage_stash.core.entry import Entry
 from lineage_stash.core.frontier import START
 from lineage_stash.core.history import Segments, limit_in, pieces_in
@@ -155,9 +156,9 @@ class Replica:
         if checkpoint.incarnation < self.fenced.get(checkpoint.peer, FIRST_INCARNATION):
             return Stored(False)
         kept = self.checkpoints.setdefault(checkpoint.peer, [])
-        if all(checkpoint.upper != other.upper or checkpoint.final != other.final for other in kept):
+        if all(age(checkpoint) != age(other) for other in kept):
             kept.append(checkpoint)
-            kept.sort(key=lambda other: (other.upper, other.final))
+            kept.sort(key=age)
             del kept[:-CHECKPOINTS_KEPT]
         return Stored(True)
 

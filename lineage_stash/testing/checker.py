@@ -14,7 +14,7 @@ from lineage_stash.core.ids import Index, PeerId
 from lineage_stash.core.peer import Peer
 from lineage_stash.store import contract
 from lineage_stash.testing.following import Following
-from lineage_stash.testing.ghosts import StrayNoticed
+from lineage_stash.testing.ghosts import StrayNoticed, hash_of
 from lineage_stash.testing.stories import say
 
 if TYPE_CHECKING:
@@ -41,16 +41,10 @@ class Checker(Following):
             lower = peer.program.position
             if [ghost.entry for ghost in log[lower : peer.lineage.upper]] != list(peer.program.script):
                 self.fail("3 replay equality", f"{peer.id} restored another log than the one that survived", peer.id)
-        if peer.durability.checkpointed:
-            process.state = type(process.state)(self._restored_state(peer))
-            self._check_capture(followed, peer)
-
-    def _restored_state(self, peer: Peer) -> bytes:
-        for replica in self.world.replicas:
-            for checkpoint in replica.checkpoints.get(peer.id, ()):
-                if checkpoint.upper == peer.durability.checkpointed:
-                    return checkpoint.state
-        raise AssertionError("a restored checkpoint is nowhere")
+        restored = peer.durability.checkpoint_under_way
+        if restored is not None:
+            submitted = {callee: int(calls.next_seqno) for callee, calls in restored.calls_to}
+            self.captured[(process.address, restored.upper)] = (hash_of(restored.state), submitted)
 
     def after_crash(self, process: "Process") -> None:
         """A node with a crashed process counts as failed until the next decision settles it."""

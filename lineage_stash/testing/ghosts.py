@@ -7,7 +7,7 @@ for each output when it was made. What a round ends is forgotten here too, becau
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from lineage_stash.core.checkpoint import Checkpoint
+from lineage_stash.core.checkpoint import Checkpoint, age
 from lineage_stash.core.entry import Entry, Ran
 from lineage_stash.core.frontier import START, Frontier
 from lineage_stash.core.history import Decision
@@ -89,12 +89,12 @@ class Ghosts:
     def newest_durable(self, peer: PeerId) -> Checkpoint | None:
         """The newest checkpoint that a majority of replicas has."""
         majority = len(self.world.replicas) // 2 + 1
-        counts: dict[tuple[Index, bool], list[Checkpoint]] = {}
+        counts: dict[tuple[Index, bool, Incarnation], list[Checkpoint]] = {}
         for replica in self.world.replicas:
             for checkpoint in replica.checkpoints.get(peer, ()):
-                counts.setdefault((checkpoint.upper, checkpoint.final), []).append(checkpoint)
+                counts.setdefault(age(checkpoint), []).append(checkpoint)
         durable = [found[0] for found in counts.values() if len(found) >= majority]
-        return max(durable, key=lambda checkpoint: checkpoint.upper, default=None)
+        return max(durable, key=age, default=None)
 
     def covered(self, callee: PeerId, caller: PeerId, *, by_content: bool) -> Seqno:
         kept = self.newest_durable(callee)

@@ -230,6 +230,9 @@ class Process:
         """Run the program up to its next question."""
         if not self.alive:
             return
+        if isinstance(effect, effects.RestoreState):
+            self.state = State(effect.state)
+            return
         if isinstance(effect, effects.CaptureState):
             self._feed(events.StateCaptured(self.state.pack()))
             return

@@ -63,7 +63,8 @@ def draw_schedule(seed: int) -> Schedule:
     nodes = draw.randrange(3, 6)
     actors = draw.randrange(2, 5)
     drivers = tuple(_draw_driver(draw, number, actors) for number in range(draw.choice((1, 2, 2, 3))))
-    faults = tuple(sorted(_draw_fault(draw) for _ in range(draw.choice((0, 1, 1, 2, 2, 3, 3, 4, 5, 6)))))
+    burst = draw.randrange(5, 160)
+    faults = tuple(sorted(_draw_fault(draw, burst) for _ in range(draw.choice((0, 1, 1, 2, 2, 3, 3, 4, 5, 6)))))
     schedule = Schedule(
         seed=seed,
         nodes=nodes,
@@ -87,9 +88,11 @@ def draw_schedule(seed: int) -> Schedule:
 
 def _draw_driver(draw: Random, number: int, actors: int) -> Driver:
     plan = draw_plan(draw, actors, -1, 3, draw.randrange(1, 5))
-    return Driver(f"d{number}", draw.choice((0, 0, 5, 40)), draw.random() < 0.4, plan)
+    return Driver(f"d{number}", draw.choice((0, 0, 5, 40, 80, 120)), draw.random() < 0.4, plan)
 
 
-def _draw_fault(draw: Random) -> Fault:
+def _draw_fault(draw: Random, burst: int) -> Fault:
+    """Half of all faults come close together, as they do in life."""
     kind = draw.choice(FAULT_KINDS)
-    return Fault(draw.randrange(5, 160), kind, draw.randrange(1000), draw.choice((20, 60, 150)), draw.random() < 0.35)
+    step = burst + draw.randrange(12) if draw.random() < 0.5 else draw.randrange(5, 160)
+    return Fault(step, kind, draw.randrange(1000), draw.choice((20, 60, 150)), draw.random() < 0.35)

@@ -9,7 +9,7 @@ from tests.sim.mutants import MUTANTS, Mutant, applied
 MOST_SCHEDULES = 20_000
 
 
-def schedules_until_caught(mutant: Mutant) -> int:
+def caught(mutant: Mutant) -> tuple[int, str]:
     """How many schedules, of those that can show it, it takes until one of the mutant's own invariants is broken."""
     seed, tried = mutant.first_seed - 1, 0
     with applied(mutant):
@@ -21,13 +21,15 @@ def schedules_until_caught(mutant: Mutant) -> int:
             tried += 1
             _, violation = run_schedule(schedule)
             if violation is not None and violation.invariant in mutant.invariants:
-                return tried
+                return tried, violation.invariant
     raise AssertionError(f"{mutant.name!r} survived {MOST_SCHEDULES} schedules: the simulator has a hole")
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_forgotten_rule_is_reported_by_its_invariant(mutant: Mutant) -> None:
-    assert schedules_until_caught(mutant) <= MOST_SCHEDULES
+    tried, invariant = caught(mutant)
+    assert tried <= MOST_SCHEDULES
+    assert invariant in mutant.invariants
 
 
 def test_every_invariant_has_a_mutant() -> None:
