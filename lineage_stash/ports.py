@@ -78,7 +78,7 @@ class Membership(Protocol):
 
 
 class Executor(Protocol):
-    """Runs the user's program: gets `RestoreState`, `RunMain`, `RunCall`, `Resume`, `CaptureState`; answers with events."""
+    """Runs the user's program: gets every `ProgramEffect`, and answers with events."""
 
     def carry_out(self, effect: Effect) -> None:
         """Begin, go on, or copy the state."""

@@ -5,7 +5,7 @@ It decides nothing. It owns the quorum client, encodes and decodes, and turns an
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from lineage_stash import codec
 from lineage_stash.core import effects, events
@@ -104,10 +104,8 @@ class Shell:
             effects.Announce: self._announce,
             effects.StartIncarnation: lambda e: self.membership.start_incarnation(*e),
         }
-        for program_effect in (effects.RunMain, effects.RunCall, effects.Resume, effects.RestoreState, effects.CaptureState,
-                               effects.FinishReplay):  # fmt: skip
-            if executor is not None:
-                self._carriers[program_effect] = executor.carry_out
+        if executor is not None:
+            self._carriers.update(dict.fromkeys(get_args(effects.ProgramEffect), executor.carry_out))
 
     # in
 

@@ -197,10 +197,10 @@ class StartIncarnation(NamedTuple):
     node: NodeId
 
 
+ProgramEffect = RunMain | RunCall | Resume | RestoreState | CaptureState | FinishReplay
 PeerEffect = (
-    RunMain | RunCall | Resume | TakeReading | RestoreState | CaptureState | FinishReplay | SendMessage | ReleaseOutput | AppendToStore
-    | StoreCheckpoint | TruncateStore | FindRecord | FetchDecisions | ReportSuspicion | SendAnswer | SendDecision
-    | Retire | Stop | ReportFault
+    ProgramEffect | TakeReading | SendMessage | ReleaseOutput | AppendToStore | StoreCheckpoint | TruncateStore
+    | FindRecord | FetchDecisions | ReportSuspicion | SendAnswer | SendDecision | Retire | Stop | ReportFault
 )  # fmt: skip
 CoordinatorEffect = (
     OpenRound | AskGather | FenceStore | StoreSettlement | Publish | Announce | StartIncarnation | FetchDecisions
