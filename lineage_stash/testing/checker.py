@@ -36,6 +36,7 @@ class Checker(Following):
         """A restored peer has exactly the log that survived."""
         followed = self.followed[process.address]
         followed.needs[peer.id] = peer.lineage.upper
+        followed.progress[2] = peer.lineage.upper
         if peer.program.script:
             log = self.logs.get(peer.id, [])
             lower = peer.program.position

@@ -31,6 +31,7 @@ class Followed(NamedTuple):
     committed: Frontier
     logged: Frontier
     progress: list[int]
+    """The round, the version of its lineage, and where its own part of the log begins."""
 
 
 class Following(Ghosts):
@@ -67,7 +68,7 @@ class Following(Ghosts):
             machine.handle = coordinate  # type: ignore[method-assign]
             return
         peer = machine
-        followed = Followed(process, {}, {}, {}, {}, {}, [0, 0])
+        followed = Followed(process, {}, {}, {}, {}, {}, [0, 0, 0])
         self.followed[process.address] = followed
 
         def follow(event: object) -> list[effects.Effect]:
@@ -288,16 +289,16 @@ class Following(Ghosts):
         call = effect.call
         position = Index(peer.program.position - 1)
         _, needs = self.calls.get(call, (0, {}))
-        if self._caller_is_current(call.caller, needs):
+        if position >= followed.progress[2] and self._caller_is_current(call.caller, needs):
             for needed, upper in needs.items():
-                if needed == peer.id or peer.program.script or self.truly_durable(needed, upper):
+                if needed == peer.id or self.truly_durable(needed, upper):
                     continue
                 claimed = max(followed.logged.get(needed, START), peer.lineage.committed.get(needed, START))
                 if peer.member.replayable and claimed < upper <= len(self.logs.get(needed, ())):
                     self.fail("2 merge before execute", f"{peer.id} runs {call}, whose caller needed {needed} below "
                               f"{upper}, but its log knows only {claimed}", peer.id, needed)  # fmt: skip
         self.running[followed.process.address] = call
-        if followed.process.address in self.strayed and position < self.world.began(peer.id):
+        if followed.process.address in self.strayed and position < followed.progress[2]:
             self.fail("5 nondeterminism", f"nobody said so, but {self.strayed[followed.process.address]}", peer.id)
         if not self.is_current(peer):
             return

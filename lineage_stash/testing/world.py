@@ -13,7 +13,7 @@ from random import Random
 from lineage_stash import codec
 from lineage_stash.core import events
 from lineage_stash.core.history import Decision, History
-from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId
+from lineage_stash.core.ids import Incarnation, Member, NodeId, PeerId
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.policy import Policy
 from lineage_stash.core.recovery import Coordinator, Phase
@@ -370,10 +370,6 @@ class World:
 
     def _registry_away(self, fault: Fault) -> None:
         self.registry_away_until = self.now_ms + fault.length_ms
-
-    def began(self, peer: PeerId) -> Index:
-        """Where the newest incarnation of a peer began."""
-        return self.history().segments(peer)[-1][1]
 
 
 _FAULTS: dict[str, Callable[[World, Fault], None]] = {

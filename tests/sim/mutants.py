@@ -133,11 +133,6 @@ def _(original: Any, self: Promises, dead: Any) -> None:
         original(self, dead)
 
 
-@mutant("take the answer of an earlier attempt", "1 no orphans", Coordinator, "_on_members_read", faulty)
-def _(original: Any, self: Coordinator, event: Any) -> None:
-    original(self, event._replace(attempt=self.attempt))
-
-
 @mutant("listen to the dead after promising not to", ("1 no orphans", "13 zombies"), Promises, "refuses", faulty)
 def _(original: Any, self: Promises, sender: Any, incarnation: Any) -> bool:
     return False
