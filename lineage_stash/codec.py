@@ -1,14 +1,15 @@
 """Bytes: the only file that knows the format of what crosses a process boundary.
 
 A frame is one byte of version, four bytes of checksum, and a msgpack body `[kind, peers, fields…]`. Peer ids are
-spelled once per frame, in `peers`, and are numbers everywhere else. Entries travel in columns: runs of calls from one
-caller are `(kind, caller, first seqno, count)`, digests are four bytes each, needs are listed only where they grew. So
-an entry of a run costs a few bytes. An unknown version, a wrong checksum and a body that does not decode are refused
-with a `FrameError` before anything is looked at; nothing here unpickles.
+spelled once per frame, in `peers`, and are numbers everywhere else; every field has a declared type. Entries travel in
+columns: runs of calls from one caller are `(kind, caller, first seqno, count)`, digests are four bytes each, needs are
+listed only where they grew. So an entry of a run costs a few bytes. An unknown version, a wrong checksum and a body
+that does not decode are refused with a `FrameError` before anything is looked at; nothing here unpickles.
 """
 
+import sys
 from array import array
-from typing import Any
+from typing import Annotated, Any
 from zlib import crc32
 
 import msgspec
@@ -27,7 +28,13 @@ HEADER_BYTES = 5
 
 RAN, RAN_WITH_CONTENT, READ, WAITED = range(4)
 
-WireRange = tuple[int, int, int, list[int], bytes, list[int], list[bytes]]
+N = Annotated[int, msgspec.Meta(ge=0)]
+"""Any of the protocol's numbers: none is negative."""
+WireRange = tuple[N, N, N, list[N], bytes, list[N], list[bytes]]
+WireBatch = tuple[list[WireRange], list[N], list[N]]
+WireCheckpoint = tuple[
+    N, N, N, bytes, N, list[tuple[N, CallsTo]], list[tuple[N, CallsFrom]], list[tuple[N, bytes]], N, bool
+]  # fmt: skip
 
 
 class FrameError(ValueError):
@@ -85,6 +92,8 @@ def _pack_range(piece: Range, names: Names) -> WireRange:
             needs += (position, names.number(peer), upper)
     if count:
         runs += (*run, count)
+    if sys.byteorder == "big":
+        digests.byteswap()
     return names.number(piece.peer), piece.incarnation, piece.lower, runs, digests.tobytes(), needs, blobs
 
 
@@ -103,7 +112,9 @@ def _kind_of(entry: Entry, names: Names, blobs: list[bytes]) -> tuple[int, int, 
 
 def _unpack_range(wire: WireRange, names: Names) -> Range:
     peer, incarnation, lower, runs, packed, flat_needs, blobs = wire
-    digests = array("I", packed)
+    digests = _digests(packed)
+    if sum(runs[3::4]) != len(digests) or len(runs) % 4 or len(flat_needs) % 3:
+        raise FrameError("a range whose columns differ in length")
     needs: dict[int, list[tuple[PeerId, Index]]] = {}
     for at in range(0, len(flat_needs), 3):
         position, needed, upper = flat_needs[at : at + 3]
@@ -122,12 +133,20 @@ def _unpack_range(wire: WireRange, names: Names) -> Range:
                 entries.append(Ran(PeerId(names.peers[caller]), seqno, content, digest, own_needs))
             elif kind == READ:
                 entries.append(Read(next(remaining), digest, own_needs))
+            elif kind != WAITED:
+                raise FrameError(f"an entry of unknown kind {kind}")
             else:
                 ready = msgspec.msgpack.decode(next(remaining), type=tuple[int, ...])
                 entries.append(Waited(ready, digest, own_needs))
-    if len(entries) != len(digests):
-        raise FrameError("a range whose columns differ in length")
     return Range(PeerId(names.peers[peer]), Incarnation(incarnation), Index(lower), tuple(entries))
+
+
+def _digests(packed: bytes) -> "array[int]":
+    """Four bytes each, the lowest first, whatever this machine prefers."""
+    digests = array("I", packed)
+    if sys.byteorder == "big":
+        digests.byteswap()
+    return digests
 
 
 def _pack_ranges(ranges: tuple[Range, ...], names: Names) -> list[WireRange]:
@@ -138,14 +157,14 @@ def _unpack_ranges(wire: list[WireRange], names: Names) -> tuple[Range, ...]:
     return tuple([_unpack_range(piece, names) for piece in wire])
 
 
-def _pack_batch(batch: Batch, names: Names) -> list[Any]:
+def _pack_batch(batch: Batch, names: Names) -> WireBatch | None:
     if not batch.ranges and not batch.needs and not batch.committed:
-        return []
-    return [_pack_ranges(batch.ranges, names), names.pack(batch.needs), names.pack(batch.committed)]
+        return None
+    return _pack_ranges(batch.ranges, names), names.pack(batch.needs), names.pack(batch.committed)
 
 
-def _unpack_batch(wire: list[Any], names: Names) -> Batch:
-    if not wire:
+def _unpack_batch(wire: WireBatch | None, names: Names) -> Batch:
+    if wire is None:
         return EMPTY
     ranges, needs, committed = wire
     return Batch(_unpack_ranges(ranges, names), names.unpack(needs), names.unpack(committed))
@@ -278,44 +297,39 @@ def _unpack_fence(wire: list[Any], names: Names) -> contract.Fence:
     return contract.Fence(names.unpack(wire[0]), names.unpack(wire[1]))
 
 
-def _pack_checkpoint(checkpoint: Checkpoint | None, names: Names) -> list[Any]:
-    if checkpoint is None:
-        return []
+def _pack_checkpoint(checkpoint: Checkpoint, names: Names) -> WireCheckpoint:
     calls_to = [(names.number(peer), calls) for peer, calls in checkpoint.calls_to]
     calls_from = [(names.number(peer), calls) for peer, calls in checkpoint.calls_from]
-    return [
+    return (
         names.number(checkpoint.peer), checkpoint.incarnation, checkpoint.upper, checkpoint.state, checkpoint.digest,
-        calls_to, calls_from, checkpoint.outputs, checkpoint.next_output, checkpoint.final,
-    ]  # fmt: skip
+        calls_to, calls_from, list(checkpoint.outputs), checkpoint.next_output, checkpoint.final,
+    )  # fmt: skip
 
 
-def _unpack_checkpoint(wire: list[Any], names: Names) -> Checkpoint | None:
-    if not wire:
-        return None
-    peer, incarnation, index, state, digest, calls_to, calls_from, outputs, next_output, final = wire
-    to = tuple((PeerId(names.peers[peer]), msgspec.convert(calls, CallsTo)) for peer, calls in calls_to)
-    from_ = tuple((PeerId(names.peers[peer]), msgspec.convert(calls, CallsFrom)) for peer, calls in calls_from)
-    outs = tuple((number, value) for number, value in outputs)
-    return Checkpoint(PeerId(names.peers[peer]), incarnation, index, state, digest, to, from_, outs, next_output, final)
+def _unpack_checkpoint(wire: WireCheckpoint, names: Names) -> Checkpoint:
+    peer, incarnation, upper, state, digest, calls_to, calls_from, outputs, next_output, final = wire
+    to = tuple((PeerId(names.peers[callee]), calls) for callee, calls in calls_to)
+    from_ = tuple((PeerId(names.peers[caller]), calls) for caller, calls in calls_from)
+    return Checkpoint(
+        PeerId(names.peers[peer]), Incarnation(incarnation), Index(upper), state, digest, to, from_, tuple(outputs),
+        next_output, final,
+    )  # fmt: skip
 
 
-def _pack_put(request: contract.PutCheckpoint, names: Names) -> list[Any]:
+def _pack_put(request: contract.PutCheckpoint, names: Names) -> WireCheckpoint:
     return _pack_checkpoint(request.checkpoint, names)
 
 
-def _unpack_put(wire: list[Any], names: Names) -> contract.PutCheckpoint:
-    checkpoint = _unpack_checkpoint(wire, names)
-    if checkpoint is None:
-        raise FrameError("a request to store no checkpoint")
-    return contract.PutCheckpoint(checkpoint)
+def _unpack_put(wire: WireCheckpoint, names: Names) -> contract.PutCheckpoint:
+    return contract.PutCheckpoint(_unpack_checkpoint(wire, names))
 
 
-def _pack_loaded(reply: contract.Loaded, names: Names) -> list[Any]:
-    return _pack_checkpoint(reply.checkpoint, names)
+def _pack_loaded(reply: contract.Loaded, names: Names) -> WireCheckpoint | None:
+    return None if reply.checkpoint is None else _pack_checkpoint(reply.checkpoint, names)
 
 
-def _unpack_loaded(wire: list[Any], names: Names) -> contract.Loaded:
-    return contract.Loaded(_unpack_checkpoint(wire, names))
+def _unpack_loaded(wire: WireCheckpoint | None, names: Names) -> contract.Loaded:
+    return contract.Loaded(None if wire is None else _unpack_checkpoint(wire, names))
 
 
 def _pack_stored(reply: contract.Stored, _: Names) -> list[Any]:
@@ -334,27 +348,60 @@ def _unpack_get(wire: list[Any], names: Names) -> contract.GetCheckpoint:
     return contract.GetCheckpoint(PeerId(names.peers[wire[0]]))
 
 
-_KINDS: list[tuple[type, Any, Any]] = [
-    (Message, _pack_message, _unpack_message),
-    (GatherAsked, _pack_asked, _unpack_asked),
-    (GatherAnswered, _pack_answered, _unpack_answered),
-    (Decided, _pack_decided, _unpack_decided),
-    (Suspected, _pack_suspected, _unpack_suspected),
-    (contract.Append, _pack_append, _unpack_append),
-    (contract.Held, _pack_held, _unpack_held),
-    (contract.Read, _pack_read, _unpack_read),
-    (contract.Found, _pack_found, _unpack_found),
-    (contract.Truncate, _pack_truncate, _unpack_truncate),
-    (contract.Fence, _pack_fence, _unpack_fence),
-    (contract.PutCheckpoint, _pack_put, _unpack_put),
-    (contract.Stored, _pack_stored, _unpack_stored),
-    (contract.GetCheckpoint, _pack_get, _unpack_get),
-    (contract.Loaded, _pack_loaded, _unpack_loaded),
+Pairs = list[N]
+Peers = list[N]
+_KINDS: list[tuple[type, Any, Any, Any]] = [
+    (
+        Message,
+        _pack_message,
+        _unpack_message,
+        tuple[
+            N,
+            N,
+            N,
+            N,
+            N,
+            int,
+            N,
+            tuple[str, bool] | None,
+            N,
+            tuple[bytes, ...],
+            N,
+            tuple[bytes, ...],
+            N,
+            N,
+            WireBatch | None,
+        ],
+    ),
+    (GatherAsked, _pack_asked, _unpack_asked, tuple[N, Pairs, str]),
+    (
+        GatherAnswered,
+        _pack_answered,
+        _unpack_answered,
+        tuple[N, N, N, Pairs, Pairs, list[WireRange], Pairs, Pairs],
+    ),
+    (Decided, _pack_decided, _unpack_decided, tuple[N, list[tuple[N, N, N]], Peers, str]),
+    (Suspected, _pack_suspected, _unpack_suspected, tuple[N, N]),
+    (
+        contract.Append,
+        _pack_append,
+        _unpack_append,
+        tuple[list[WireRange], list[tuple[N, list[tuple[N, N]]]], Pairs, Peers, bool],
+    ),
+    (contract.Held, _pack_held, _unpack_held, tuple[list[tuple[N, N, N]], Pairs, Peers]),
+    (contract.Read, _pack_read, _unpack_read, tuple[N, N]),
+    (contract.Found, _pack_found, _unpack_found, tuple[list[WireRange], Pairs]),
+    (contract.Truncate, _pack_truncate, _unpack_truncate, tuple[N, list[tuple[N, N]], N]),
+    (contract.Fence, _pack_fence, _unpack_fence, tuple[Pairs, Pairs]),
+    (contract.PutCheckpoint, _pack_put, _unpack_put, WireCheckpoint),
+    (contract.Stored, _pack_stored, _unpack_stored, tuple[bool]),
+    (contract.GetCheckpoint, _pack_get, _unpack_get, tuple[N]),
+    (contract.Loaded, _pack_loaded, _unpack_loaded, WireCheckpoint | None),
 ]
-_PACK = {kind: (number, pack) for number, (kind, pack, _) in enumerate(_KINDS)}
-_UNPACK = [unpack for _, _, unpack in _KINDS]
+_PACK = {kind: (number, pack) for number, (kind, pack, _, _) in enumerate(_KINDS)}
+_UNPACK = [(unpack, msgspec.msgpack.Decoder(wire).decode) for _, _, unpack, wire in _KINDS]
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder().decode
+_decode = msgspec.msgpack.Decoder(tuple[N, list[str], msgspec.Raw]).decode
 
 
 def encode(thing: object) -> bytes:
@@ -362,7 +409,7 @@ def encode(thing: object) -> bytes:
     number, pack = _PACK[type(thing)]
     names = Names()
     fields = pack(thing, names)
-    body = _encode([number, names.peers, fields])
+    body = _encode((number, names.peers, fields))
     return bytes((VERSION,)) + crc32(body).to_bytes(4, "big") + body
 
 
@@ -376,7 +423,8 @@ def decode(frame: bytes) -> Any:
     if crc32(body) != int.from_bytes(frame[1:HEADER_BYTES], "big"):
         raise FrameError("the checksum does not match: the frame was cut short or changed on its way")
     try:
-        number, peers, fields = _decode(body)
-        return _UNPACK[number](fields, Names(peers))
-    except (ValueError, TypeError, IndexError, KeyError, StopIteration) as error:
+        number, peers, raw = _decode(body)
+        unpack, decode_fields = _UNPACK[number]
+        return unpack(decode_fields(raw), Names(peers))
+    except (msgspec.MsgspecError, ValueError, IndexError, StopIteration, RecursionError, OverflowError) as error:
         raise FrameError(f"a body that does not decode: {error}") from error

@@ -68,6 +68,7 @@ class Promises:
                 self.ignored[peer] = incarnation
                 known = max(lineage.needs.get(peer, START), lineage.committed.get(peer, START))
                 self.answered.setdefault(peer, known)
+                lineage.version += 1
 
     def answer(self, event: GatherAsked) -> None:
         """Promise to ignore the dead, and hand over the stash."""
@@ -103,6 +104,7 @@ class Promises:
                 self.emit(ReportSuspicion(self.me, self.incarnation))
         for peer in decision.gone:
             self.forget(peer)
+        self.lineage.version += 1
         return True
 
     def forget(self, peer: PeerId) -> None:

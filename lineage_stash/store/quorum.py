@@ -2,14 +2,16 @@
 
 Rules:
 - A request is repeated to whoever has not answered, until it is done; requests are idempotent.
-- An answer with a gap does not count: the missing part is read from the other replicas and copied over, and the request
-  is tried again there. So a replica that was away catches up from the others.
+- An answer with a gap does not count: what is missing below the appended range is read from the other replicas and
+  copied over, and the request is tried again there. So a replica that was away catches up from the others. Nothing from
+  the range's lower end on is copied: that may be a dead incarnation's, and is the writer's to append.
 - A reader that merges a majority's answers sees every committed range, because any two majorities share a replica.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+from lineage_stash.core.batch import Range
 from lineage_stash.core.history import History
 from lineage_stash.core.ids import Index, PeerId
 from lineage_stash.store.contract import Append, Found, Held, Read, Reply, Request
@@ -21,9 +23,25 @@ Send = Callable[[int, int, bytes], None]
 class Pending(NamedTuple):
     """A request under way, the answers so far, and what to do with them."""
 
+    request: Request
     frame: bytes
     answers: dict[int, Reply]
     done: Callable[[tuple[Reply, ...]], None]
+
+
+class Repair(NamedTuple):
+    """What one replica lacks of one log, `[lower, upper)`, for a request that it should take."""
+
+    replica: int
+    peer: PeerId
+    lower: Index
+    upper: Index
+    settling: bool
+    ticks: int
+
+
+REPAIR_TICKS = 8
+"""Ticks until an unanswered repair is given up; the request that needed it is repeated and begins another."""
 
 
 class Quorum:
@@ -37,13 +55,14 @@ class Quorum:
         self._send = send
         self._next = 0
         self._pending: dict[int, Pending] = {}
-        self._repairs: dict[int, tuple[int, PeerId, Index]] = {}
+        self._repairs: dict[int, Repair] = {}
+        self._ticks = 0
 
     def request(self, request: Request, done: Callable[[tuple[Reply, ...]], None]) -> None:
         """Ask all replicas; `done` gets the answers of a majority, once."""
         number = self._number()
         frame = self._encode(request)
-        self._pending[number] = Pending(frame, {}, done)
+        self._pending[number] = Pending(request, frame, {}, done)
         for replica in range(self.replicas):
             self._send(replica, number, frame)
 
@@ -63,8 +82,7 @@ class Quorum:
         if pending is None:
             return
         if isinstance(reply, Held) and reply.gaps:
-            for peer, upper in reply.gaps:
-                self._repair(replica, peer, upper)
+            self._repair(replica, reply, pending.request)
             return
         pending.answers[replica] = reply
         if len(pending.answers) >= self.majority:
@@ -73,7 +91,10 @@ class Quorum:
 
     def on_ticked(self) -> None:
         """Ask again whoever has not answered."""
-        self._repairs.clear()
+        self._ticks += 1
+        for number, repair in list(self._repairs.items()):
+            if self._ticks - repair.ticks > REPAIR_TICKS:
+                del self._repairs[number]
         for number, pending in list(self._pending.items()):
             for replica in range(self.replicas):
                 if replica not in pending.answers:
@@ -83,22 +104,34 @@ class Quorum:
         self._next += 1
         return self._next
 
-    def _repair(self, replica: int, peer: PeerId, upper: Index) -> None:
-        """Read from the others what `replica` lacks."""
-        number = self._number()
-        self._repairs[number] = (replica, peer, upper)
-        frame = self._encode(Read(peer, upper))
-        for other in range(self.replicas):
-            if other != replica:
-                self._send(other, number, frame)
+    def _repair(self, replica: int, held: Held, request: Request) -> None:
+        """Read from the others what `replica` lacks, unless that is under way."""
+        assert isinstance(request, Append)
+        under_way = {(repair.replica, repair.peer) for repair in self._repairs.values()}
+        for peer, lower in held.gaps:
+            if (replica, peer) in under_way:
+                continue
+            upper = min(piece.lower for piece in request.ranges if piece.peer == peer)
+            number = self._number()
+            self._repairs[number] = Repair(replica, peer, lower, upper, request.settling, self._ticks)
+            frame = self._encode(Read(peer, lower))
+            for other in range(self.replicas):
+                if other != replica:
+                    self._send(other, number, frame)
 
     def _copy(self, number: int, source: int, found: Found) -> None:
         """Give a lagging replica what another one has."""
-        replica, peer, upper = self._repairs[number]
-        if replica == source:
+        repair = self._repairs[number]
+        if repair.replica == source:
             return
-        bases = tuple((p, base) for p, base in found.bases if base > upper)
-        if found.ranges or bases:
+        ranges = tuple(_below(piece, repair.upper) for piece in found.ranges if piece.lower < repair.upper)
+        bases = tuple((peer, base) for peer, base in found.bases if base > repair.lower)
+        if ranges or bases:
             del self._repairs[number]
-            segments = ((peer, self.history.segments(peer)),)
-            self._send(replica, self._number(), self._encode(Append(found.ranges, segments, bases, (), False)))
+            segments = ((repair.peer, self.history.segments(repair.peer)),)
+            append = Append(ranges, segments, bases, (), repair.settling)
+            self._send(repair.replica, self._number(), self._encode(append))
+
+
+def _below(piece: Range, upper: Index) -> Range:
+    return piece._replace(entries=piece.entries[: upper - piece.lower])

@@ -194,9 +194,6 @@ def test_committed_entries_are_read_back_whatever_becomes_of_single_frames(
     assert store.read() == [entry(index) for index in range(6)]
 
 
-@pytest.mark.xfail(
-    reason="the copy that repairs a fenced replica is itself refused, because it is not marked as settling"
-)
 def test_settlement_reaches_a_fenced_replica_that_lacks_what_lies_below_it() -> None:
     store = ThreeReplicas((2,))
     store.append(log(0, 5))
@@ -216,3 +213,28 @@ def test_peer_that_left_its_record_at_a_majority_gets_no_further_life() -> None:
     begun: list[Peer | None] = []
     restore(Member(P, NodeId("node"), True), history, Policy(), store.client, (), begun.append)
     assert begun == [None]
+
+
+def test_repair_that_takes_longer_than_a_tick_is_finished() -> None:
+    replicas = [Replica() for _ in range(3)]
+    under_way: list[tuple[int, int, bytes]] = []
+    done: list[object] = []
+    client = Quorum(3, History(), encode, lambda *sent: under_way.append(sent))
+
+    def turn(away: int) -> None:
+        """One tick, after which the answers to what was sent before it come in."""
+        sent, under_way[:] = list(under_way), []
+        answers = [(replica, number, replicas[replica].handle(decode(frame))) for replica, number, frame in sent
+                   if replica != away]  # fmt: skip
+        client.on_ticked()
+        for answer in answers:
+            client.on_reply(*answer)
+
+    client.request(contract.Append((log(0, 3),), (), (), (), False), done.append)
+    for _ in range(3):
+        turn(away=2)
+    client.request(contract.Append((log(3, 5),), (), (), (), False), done.append)
+    for _ in range(20):
+        turn(away=0)
+    assert len(done) == 2
+    assert replicas[2].logs[log(0, 3).peer].upper == 5
