@@ -39,7 +39,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $(STAMP)
 
 check: lint ## format, lint, types, core tests and some seeds: under a minute
-	$(BIN)/pytest -q tests -m "$(ORDINARY) and not ray and not spark"
+	$(BIN)/pytest -q tests/core tests/store tests/test_*.py
 	$(BIN)/python -m lineage_stash.testing simulate --schedules $(CHECK_SCHEDULES) --seed $(SEED)
 
 lint: setup ## ruff's rules, ruff's format, mypy --strict
