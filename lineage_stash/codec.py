@@ -240,14 +240,17 @@ def _unpack_suspected(wire: list[Any], names: Names) -> Suspected:
 def _pack_append(request: contract.Append, names: Names) -> list[Any]:
     segments = [(names.number(peer), pairs) for peer, pairs in request.segments]
     watch = [names.number(peer) for peer in request.watch]
-    return [_pack_ranges(request.ranges, names), segments, names.pack(request.bases), watch, request.settling]
+    asker = None if request.asker is None else (names.number(request.asker[0]), request.asker[1])
+    bases = names.pack(request.bases)
+    return [_pack_ranges(request.ranges, names), segments, bases, watch, asker, request.settling]
 
 
 def _unpack_append(wire: list[Any], names: Names) -> contract.Append:
-    ranges, segments, bases, watch, settling = wire
+    ranges, segments, bases, watch, asked, settling = wire
+    asker = None if asked is None else (PeerId(names.peers[asked[0]]), asked[1])
     named = tuple((PeerId(names.peers[peer]), _unpack_segments(pairs)) for peer, pairs in segments)
     watched = tuple(PeerId(names.peers[peer]) for peer in watch)
-    return contract.Append(_unpack_ranges(ranges, names), named, names.unpack(bases), watched, settling)
+    return contract.Append(_unpack_ranges(ranges, names), named, names.unpack(bases), watched, settling, asker)
 
 
 def _unpack_segments(pairs: list[list[int]]) -> tuple[tuple[Incarnation, Index], ...]:
@@ -386,7 +389,7 @@ _KINDS: list[tuple[type, Any, Any, Any]] = [
         contract.Append,
         _pack_append,
         _unpack_append,
-        tuple[list[WireRange], list[tuple[N, list[tuple[N, N]]]], Pairs, Peers, bool],
+        tuple[list[WireRange], list[tuple[N, list[tuple[N, N]]]], Pairs, Peers, tuple[N, N] | None, bool],
     ),
     (contract.Held, _pack_held, _unpack_held, tuple[list[tuple[N, N, N]], Pairs, Peers]),
     (contract.Read, _pack_read, _unpack_read, tuple[N, N]),

@@ -5,15 +5,17 @@ It decides nothing. It owns the quorum client, encodes and decodes, and turns an
 
 from collections import deque
 from collections.abc import Callable
+from enum import Enum, auto
+from functools import partial
 from typing import Any, get_args
 
 from lineage_stash import codec
 from lineage_stash.core import effects, events
 from lineage_stash.core.channel import Message
-from lineage_stash.core.checkpoint import age
+from lineage_stash.core.checkpoint import Checkpoint, age
 from lineage_stash.core.frontier import START
 from lineage_stash.core.history import History
-from lineage_stash.core.ids import Incarnation, Member, PeerId
+from lineage_stash.core.ids import Incarnation, Index, Member, PeerId
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.policy import Policy
 from lineage_stash.core.recovery import Coordinator
@@ -33,31 +35,45 @@ def open_store(replicas: int, history: History, transport: Transport) -> Quorum:
     return Quorum(replicas, history, codec.encode, transport.ask_replica)
 
 
-def restore(member: Member, history: History, policy: Policy, store: Quorum, ignored: Dead,
-            then: Callable[[Peer | None], None]) -> None:  # fmt: skip
-    """Begin the newest incarnation of a peer: its last checkpoint, and the log from there to where it begins.
+class NoLife(Enum):
+    """Why a process that was started for an incarnation has nothing to do."""
 
-    None if the peer has left its record and so needs no further life: it was taken for dead while it retired.
-    """
-    incarnation, began = history.segments(member.peer)[-1]
+    RETIRED = auto()
+    """The peer has left its record, at a majority by now: note it in the registry."""
+    SUPERSEDED = auto()
+    """A later incarnation lives, or has lived."""
+
+
+def restore(member: Member, incarnation: Incarnation, history: History, policy: Policy, store: Quorum, ignored: Dead,
+            then: Callable[[Peer | NoLife], None]) -> None:  # fmt: skip
+    """Begin an incarnation of a peer: its last checkpoint, and the log from there to where it begins."""
+    newest, began = history.segments(member.peer)[-1]
+    if newest != incarnation:
+        then(NoLife.SUPERSEDED)
+        return
 
     def on_loaded(replies: tuple[Any, ...]) -> None:
         found = [reply.checkpoint for reply in replies if reply.checkpoint is not None]
         checkpoint = max(found, key=age, default=None)
         lower = checkpoint.upper if checkpoint else START
-        if checkpoint is not None and checkpoint.final:
-            then(None)
+        if checkpoint is not None and checkpoint.incarnation > incarnation:
+            then(NoLife.SUPERSEDED)
+        elif checkpoint is not None and checkpoint.final:
+            record = checkpoint._replace(incarnation=incarnation)
+            store.request(contract.PutCheckpoint(record), lambda _: then(NoLife.RETIRED))
+        else:
+            store.request(contract.Read(member.peer, lower), partial(on_read, checkpoint, lower))
+
+    def on_read(checkpoint: Checkpoint | None, lower: Index, replies: tuple[Any, ...]) -> None:
+        ranges = [piece for reply in replies for piece in reply.ranges]
+        stretch = assemble(ranges, {member.peer: lower}, history).get(member.peer, Stretch(lower, ()))
+        if any(base > lower for reply in replies for _, base in reply.bases):
+            then(NoLife.SUPERSEDED)
             return
-
-        def on_read(replies: tuple[Any, ...]) -> None:
-            ranges = [piece for reply in replies for piece in reply.ranges]
-            stretch = assemble(ranges, {member.peer: lower}, history).get(member.peer, Stretch(lower, ()))
-            if stretch.upper < began:
-                raise LineageLost(f"{member.peer} must be replayed to {began}, but the store has it to {stretch.upper}")
-            entries = stretch.entries[: began - lower]
-            then(Peer(member, incarnation, history, policy, checkpoint=checkpoint, entries=entries, ignored=ignored))
-
-        store.request(contract.Read(member.peer, lower), on_read)
+        if stretch.upper < began:
+            raise LineageLost(f"{member.peer} must be replayed to {began}, but the store has it to {stretch.upper}")
+        entries = stretch.entries[: began - lower]
+        then(Peer(member, incarnation, history, policy, checkpoint=checkpoint, entries=entries, ignored=ignored))
 
     store.request(contract.GetCheckpoint(member.peer), on_loaded)
 
@@ -79,6 +95,7 @@ class Shell:
         self.store = store
         self._queue: deque[object] = deque()
         self._busy = False
+        self.stopped = False
         self._carriers: dict[type, Callable[[Any], None]] = {
             effects.SendMessage: self._send_message,
             effects.AppendToStore: self._append,
@@ -112,15 +129,20 @@ class Shell:
     def feed(self, event: object) -> None:
         """Give the machine one event, and carry out whatever follows, in order."""
         self._queue.append(event)
-        if self._busy:
+        if self._busy or self.stopped:
             return
         self._busy = True
         try:
             while self._queue:
                 for effect in self.machine.handle(self._queue.popleft()):
                     self._carriers[type(effect)](effect)
+                    if self._has_stopped():
+                        return
         finally:
             self._busy = False
+
+    def _has_stopped(self) -> bool:
+        return self.stopped
 
     def on_frame(self, frame: bytes) -> None:
         """A frame has come over the transport."""
@@ -144,9 +166,9 @@ class Shell:
         self.transport.send(address, codec.encode(message))
 
     def _report_suspicion(self, effect: effects.ReportSuspicion) -> None:
-        if self.membership.coordinator is not None:
-            frame = codec.encode(events.Suspected(effect.peer, effect.incarnation))
-            self.transport.send(self.membership.coordinator, frame)
+        coordinator = self.membership.coordinator
+        if coordinator is not None:
+            self.transport.send(coordinator, codec.encode(events.Suspected(effect.peer, effect.incarnation)))
 
     def _ask_gather(self, effect: effects.AskGather) -> None:
         asked = events.GatherAsked(effect.round, effect.dead, self._coordinator.token)
@@ -155,6 +177,11 @@ class Shell:
     def _announce(self, effect: effects.Announce) -> None:
         frame = codec.encode(events.Decided(effect.decision))
         self.transport.send(address_of(effect.peer, effect.incarnation), frame)
+
+    @property
+    def _peer(self) -> Peer:
+        assert isinstance(self.machine, Peer)
+        return self.machine
 
     @property
     def _coordinator(self) -> Coordinator:
@@ -166,12 +193,12 @@ class Shell:
     def _append(self, effect: effects.AppendToStore) -> None:
         peers = dict.fromkeys(piece.peer for piece in effect.ranges)
         segments = tuple((peer, self.machine.history.segments(peer)) for peer in peers)
-        request = contract.Append(effect.ranges, segments, (), effect.watch, False)
+        asker = (self._peer.id, self._peer.incarnation)
+        request = contract.Append(effect.ranges, segments, (), effect.watch, False, asker)
         self.store.request(request, self._on_appended)
 
     def _on_appended(self, replies: tuple[Any, ...]) -> None:
-        assert isinstance(self.machine, Peer)
-        if any(self.machine.id in reply.refused for reply in replies):
+        if any(self._peer.id in reply.refused for reply in replies):
             self.feed(events.StoreRefused())
         else:
             self.feed(events.Appended(tuple(reply.holdings for reply in replies), self.store.majority))
@@ -184,9 +211,8 @@ class Shell:
         self.store.request(contract.PutCheckpoint(effect.checkpoint), on_stored)
 
     def _truncate(self, effect: effects.TruncateStore) -> None:
-        assert isinstance(self.machine, Peer)
-        segments = self.machine.history.segments(self.machine.id)
-        self.store.tell(contract.Truncate(self.machine.id, segments, effect.below))
+        segments = self._peer.history.segments(self._peer.id)
+        self.store.tell(contract.Truncate(self._peer.id, segments, effect.below))
 
     def _fence(self, effect: effects.FenceStore) -> None:
         def on_fenced(replies: tuple[Any, ...]) -> None:
@@ -208,7 +234,7 @@ class Shell:
         def on_loaded(replies: tuple[Any, ...]) -> None:
             records = [reply.checkpoint for reply in replies if reply.checkpoint and reply.checkpoint.final]
             if records:
-                self.feed(events.RecordLoaded(records[0]))
+                self.feed(events.RecordLoaded(max(records, key=age)))
 
         def on_known(retired: bool) -> None:
             if retired:
@@ -236,14 +262,13 @@ class Shell:
     # out: to the outside and the program
 
     def _release(self, effect: effects.ReleaseOutput) -> None:
-        assert isinstance(self.machine, Peer)
-        self.outside.release(self.machine.id, effect.output.number, effect.output.value)
+        self.outside.release(self._peer.id, effect.output.number, effect.output.value)
 
     def _retire(self, _: effects.Retire) -> None:
-        assert isinstance(self.machine, Peer)
-        self.membership.retire(self.machine.id)
+        self.membership.retire(self._peer.id)
         self._stop(effects.Stop("retired"))
 
     def _stop(self, effect: effects.Stop) -> None:
+        self.stopped = True
         if self.executor is not None:
             self.executor.stop(effect.reason)

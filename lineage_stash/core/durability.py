@@ -54,6 +54,8 @@ class Durability:
         self.flushing = False
         self.checkpointed = START
         self.checkpoint_under_way: Checkpoint | None = None
+        self.capturing = False
+        self.capturing_last = False
         self.retiring = False
         self._logged_calls: deque[tuple[Index, Counterpart, Seqno]] = deque()
 
@@ -126,26 +128,33 @@ class Durability:
         if every is None or self.program.script or self.checkpoint_under_way or self.program.paused:
             return
         if self.lineage.upper - self.checkpointed >= every:
-            self.program.paused = True
-            self.emit(CaptureState())
+            self._capture(last=False)
+
+    def _capture(self, *, last: bool) -> None:
+        self.program.paused = True
+        self.capturing = True
+        self.capturing_last = last
+        self.emit(CaptureState())
 
     def on_state_captured(self, event: events.StateCaptured) -> None:
         """Put together a checkpoint of this moment."""
         self.program.paused = self.retiring
+        self.capturing = False
         calls_to, calls_from = capture(self.counterparts)
         outputs = tuple((output.number, output.value) for output in self.gate.unaccepted.values())
         checkpoint = Checkpoint(
             self.member.peer, self.incarnation, self.lineage.upper, event.state, self.program.digest, calls_to,
-            calls_from, outputs, self.next_output, self.retiring,
+            calls_from, outputs, self.next_output, self.capturing_last,
         )  # fmt: skip
         self.checkpointed = checkpoint.upper
         self.checkpoint_under_way = checkpoint
         self.gate.hold(checkpoint, dict(self.lineage.needs))
 
-    def on_checkpoint_stored(self, _: events.CheckpointStored) -> bool:
+    def on_checkpoint_stored(self, event: events.CheckpointStored) -> bool:
         """A majority has it: free what it covers. True if it was this peer's last, so that it may leave."""
         checkpoint = self.checkpoint_under_way
         assert checkpoint is not None, "a checkpoint was stored that was not under way"
+        assert checkpoint.upper == event.upper, "another checkpoint was stored than the one under way"
         self.checkpoint_under_way = None
         for caller, calls_from in checkpoint.calls_from:
             inbox = self.counterparts[caller].inbox
@@ -185,9 +194,9 @@ class Durability:
     @property
     def may_leave(self) -> bool:
         """Whether nobody needs this peer any more; where it can be run again, a last checkpoint is taken first."""
-        if not self.retiring or len(self.gate) or self.gate.unaccepted or self.checkpoint_under_way:
+        if not self.retiring or len(self.gate) or self.gate.unaccepted or self.lineage.needs:
             return False
-        if self.lineage.needs:
+        if self.capturing or self.checkpoint_under_way:
             return False
         outboxes = [counterpart.outbox for counterpart in self.counterparts.values() if not counterpart.gone]
         if not self.member.replayable:
@@ -200,5 +209,5 @@ class Durability:
             return None
         if not self.member.replayable:
             return Retire()
-        self.emit(CaptureState())
+        self._capture(last=True)
         return None

@@ -98,17 +98,25 @@ class Peer:
 
     def handle_all(self, happened: tuple[object, ...]) -> list[Effect]:
         """Take in several facts before answering, so that what they cause travels together."""
-        if not self.stopped:
-            for event in happened:
+        for event in happened:
+            if not self.stopped:
                 self._handlers[type(event)](event)
-            self.durability.release()
-            self.program.try_resume()
-            if not self.program.run_next():
-                self._forward()
-                self.durability.flush()
+        if not self.stopped:
+            self._act()
         effects = self._effects[:]
         self._effects.clear()
         return effects
+
+    def _act(self) -> None:
+        """Do what the facts have made possible; what they caused to be sent waits while calls follow one another."""
+        self.durability.release()
+        self.program.try_resume()
+        running = self.program.run_next()
+        if self.program.strayed:
+            self._stop(Stop("nondeterminism"))
+        elif not running:
+            self._forward()
+            self.durability.flush()
 
     def counterpart(self, peer: PeerId) -> Counterpart:
         """What is kept about another peer; made on first use."""
@@ -257,8 +265,13 @@ class Peer:
             self._stop(retire)
 
     def _on_departed(self, event: events.Departed) -> None:
-        self.counterpart(event.peer).gone = True
+        self._let_go(self.counterpart(event.peer))
         self.promises.forget(event.peer)
+
+    def _let_go(self, counterpart: Counterpart) -> None:
+        """Nobody will ever ask on behalf of this peer again."""
+        counterpart.gone = True
+        counterpart.inbox.release(counterpart.inbox.finished)
 
     def _on_record_loaded(self, event: events.RecordLoaded) -> None:
         """A caller has retired: what it left in its record is received from there."""
@@ -305,9 +318,12 @@ class Peer:
         if decision.round > self.history.round + 1:
             self._emit(FetchDecisions(self.history.round))
             return
+        if (over := self.promises.end_of_this_life(decision)) is not None:
+            self._stop(over)
+            return
         self.history.apply(decision)
         if not self.promises.obey(decision):
-            self.stopped = True
+            self._stop(Stop("depends on what never happened"))
             return
         for beginning in decision.beginnings:
             for counterpart in self.counterparts.values():
@@ -316,7 +332,7 @@ class Peer:
                 self.counterparts[beginning.peer].renew(beginning.incarnation)
         for peer in decision.gone:
             if peer in self.counterparts:
-                self.counterparts[peer].gone = True
+                self._let_go(self.counterparts[peer])
         for counterpart in self.counterparts.values():
             self._stir(counterpart)
         self.durability.cover_logged_calls()

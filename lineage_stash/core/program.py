@@ -15,7 +15,7 @@ from collections.abc import Callable
 from zlib import crc32
 
 from lineage_stash.core.counterpart import Counterpart
-from lineage_stash.core.effects import Effect, FinishReplay, ReportFault, Resume, RunCall, RunMain, Stop, TakeReading
+from lineage_stash.core.effects import Effect, FinishReplay, ReportFault, Resume, RunCall, RunMain, TakeReading
 from lineage_stash.core.entry import Entry, Ran, Read, Waited
 from lineage_stash.core.events import GetStarted, WaitStarted
 from lineage_stash.core.ids import CallId, Index, PeerId, Ref
@@ -243,4 +243,3 @@ class Program:
         """The program did not do again what it had done: going on would contradict what others saw."""
         self.strayed = True
         self.emit(ReportFault("nondeterminism", f"{self.me} strayed from its log at index {self.position}: {what}"))
-        self.emit(Stop("nondeterminism"))

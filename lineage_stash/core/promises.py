@@ -86,26 +86,31 @@ class Promises:
         )  # fmt: skip
         self.emit(SendAnswer(event.coordinator, answer))
 
-    def obey(self, decision: Decision) -> bool:
-        """Take in what was settled; False if this incarnation is thereby over."""
+    def end_of_this_life(self, decision: Decision) -> Stop | None:
+        """Whether a decision has put another incarnation in the place of this one, or none."""
         for beginning in decision.beginnings:
             if beginning.peer == self.me and beginning.incarnation > self.incarnation:
-                self.emit(Stop(f"incarnation {beginning.incarnation} of {self.me} has taken over"))
-                return False
+                return Stop(f"incarnation {beginning.incarnation} of {self.me} has taken over")
         if self.me in decision.gone:
             self.emit(ReportFault("gone", f"{self.me} was taken for dead and cannot be run again"))
-            self.emit(Stop("taken for dead"))
-            return False
+            return Stop("taken for dead")
+        return None
+
+    def obey(self, decision: Decision) -> bool:
+        """Take in what was settled; False if this peer depends on what never happened, so that it must not go on."""
+        sound = True
         for beginning in decision.beginnings:
-            self.forget(beginning.peer)
+            if self.ignored.get(beginning.peer, beginning.incarnation) < beginning.incarnation:
+                self.forget(beginning.peer)
             if not self.lineage.settle(beginning):
+                sound = False
                 text = f"{self.me} depends on {beginning.peer} beyond {beginning.lower}, which nobody holds any more"
                 self.emit(ReportFault("orphan", text))
                 self.emit(ReportSuspicion(self.me, self.incarnation))
         for peer in decision.gone:
             self.forget(peer)
         self.lineage.version += 1
-        return True
+        return sound
 
     def forget(self, peer: PeerId) -> None:
         """Whatever was promised about this peer is over."""

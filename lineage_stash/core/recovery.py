@@ -34,6 +34,9 @@ from lineage_stash.core.ids import Incarnation, Member, PeerId, Round
 from lineage_stash.core.policy import Policy
 from lineage_stash.core.settle import Cut, Stretch, assemble, find_cut
 
+LOOK_UP_TICKS = 8
+"""How often an idle coordinator looks whether another one has decided something."""
+
 
 class Phase(Enum):
     """Where a round stands."""
@@ -60,6 +63,7 @@ class Coordinator:
         self.evidence: list[Range] = []
         self.committed: Frontier = {}
         self.silent_ticks = 0
+        self.idle_ticks = 0
         self.attempt = 0
         self.cut = Cut({}, (), ())
         self.proposal = Decision(Round(0), (), (), token)
@@ -74,6 +78,7 @@ class Coordinator:
             ((Phase.FENCING,), events.StoreFenced, self._on_fenced),
             ((Phase.SETTLING,), events.SettlementStored, self._on_settlement_stored),
             ((Phase.PUBLISHING,), events.Published, self._on_published),
+            ((Phase.IDLE,), events.Ticked, self._on_idle_tick),
             ((Phase.OPENING,), events.Ticked, lambda _: self._note_opening()),
             ((Phase.GATHERING,), events.Ticked, self._on_ticked),
             ((Phase.PUBLISHING,), events.Ticked, lambda _: self._emit(Publish(self.proposal))),
@@ -101,12 +106,20 @@ class Coordinator:
         self._open()
 
     def _on_suspected(self, event: events.Suspected) -> None:
+        if event.incarnation > self.history.incarnation(event.peer):
+            self._emit(FetchDecisions(self.history.round))
         current = event.incarnation == self.history.incarnation(event.peer)
         if not current or event.peer in self.history.gone or event.peer in self.dead:
             return
         self.dead[event.peer] = event.incarnation
         if self.phase is not Phase.PUBLISHING:
             self._open()
+
+    def _on_idle_tick(self, _: events.Ticked) -> None:
+        """Another coordinator may have decided something, and died before it carried it out."""
+        self.idle_ticks += 1
+        if self.idle_ticks % LOOK_UP_TICKS == 0:
+            self._emit(FetchDecisions(self.history.round))
 
     def _open(self) -> None:
         """Begin, or begin again: whoever is asked must hear of all that are dead."""
@@ -198,6 +211,7 @@ class Coordinator:
         elif cut.short:
             for peer in cut.short:
                 del self.answers[peer]
+            self.silent_ticks = 0
             self.phase = Phase.GATHERING
             self._ask_silent()
         else:

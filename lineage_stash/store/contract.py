@@ -1,6 +1,7 @@
 """The store's contract: four verbs on logs, and checkpoints beside them.
 
-- *append* ranges of logs. Idempotent by (peer, incarnation, index); refuses gaps; refuses incarnations that are fenced.
+- *append* ranges of logs. Idempotent by (peer, incarnation, index); refuses gaps; refuses incarnations that are fenced,
+  as writers and as askers: one that is out must not learn from the store what it could act upon.
   The answer says what the replica holds now, so that a range is known durable only where a quorum says so.
 - *read* a log from an index on.
 - *truncate* a log below an index that a durable checkpoint covers.
@@ -29,6 +30,7 @@ class Append(NamedTuple):
     bases: Positions
     watch: tuple[PeerId, ...]
     settling: bool
+    asker: tuple[PeerId, Incarnation] | None = None
 
 
 class Held(NamedTuple):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from lineage_stash.core.batch import Range
 from lineage_stash.core.history import History
-from lineage_stash.core.ids import Index, PeerId
+from lineage_stash.core.ids import Incarnation, Index, PeerId
 from lineage_stash.store.contract import Append, Found, Held, Read, Reply, Request
 
 Send = Callable[[int, int, bytes], None]
@@ -56,6 +56,7 @@ class Quorum:
         self._next = 0
         self._pending: dict[int, Pending] = {}
         self._repairs: dict[int, Repair] = {}
+        self._lagging: dict[tuple[int, PeerId], Index] = {}
         self._ticks = 0
 
     def request(self, request: Request, done: Callable[[tuple[Reply, ...]], None]) -> None:
@@ -87,6 +88,7 @@ class Quorum:
         pending.answers[replica] = reply
         if len(pending.answers) >= self.majority:
             del self._pending[number]
+            self._repair_laggards(pending.answers)
             pending.done(tuple(pending.answers.values()))
 
     def on_ticked(self) -> None:
@@ -107,17 +109,35 @@ class Quorum:
     def _repair(self, replica: int, held: Held, request: Request) -> None:
         """Read from the others what `replica` lacks, unless that is under way."""
         assert isinstance(request, Append)
-        under_way = {(repair.replica, repair.peer) for repair in self._repairs.values()}
         for peer, lower in held.gaps:
-            if (replica, peer) in under_way:
-                continue
             upper = min(piece.lower for piece in request.ranges if piece.peer == peer)
-            number = self._number()
-            self._repairs[number] = Repair(replica, peer, lower, upper, request.settling, self._ticks)
-            frame = self._encode(Read(peer, lower))
-            for other in range(self.replicas):
-                if other != replica:
-                    self._send(other, number, frame)
+            self._begin(Repair(replica, peer, lower, upper, request.settling, self._ticks))
+
+    def _repair_laggards(self, answers: dict[int, Reply]) -> None:
+        """Bring a replica up that twice in a row held less of a log than another: the rest may be gone for good."""
+        newest: dict[PeerId, tuple[Incarnation, Index]] = {}
+        holdings = [(replica, *held) for replica, reply in answers.items() if isinstance(reply, Held)
+                    for held in reply.holdings]  # fmt: skip
+        for _, peer, incarnation, upper in holdings:
+            newest[peer] = max(newest.get(peer, (incarnation, upper)), (incarnation, upper))
+        for replica, peer, incarnation, upper in holdings:
+            behind = (incarnation, upper) < newest[peer]
+            if behind and self._lagging.get((replica, peer)) == upper:
+                self._begin(Repair(replica, peer, upper, newest[peer][1], False, self._ticks))
+            if behind:
+                self._lagging[(replica, peer)] = upper
+            else:
+                self._lagging.pop((replica, peer), None)
+
+    def _begin(self, repair: Repair) -> None:
+        if any((repair.replica, repair.peer) == (other.replica, other.peer) for other in self._repairs.values()):
+            return
+        number = self._number()
+        self._repairs[number] = repair
+        frame = self._encode(Read(repair.peer, repair.lower))
+        for other in range(self.replicas):
+            if other != repair.replica:
+                self._send(other, number, frame)
 
     def _copy(self, number: int, source: int, found: Found) -> None:
         """Give a lagging replica what another one has."""

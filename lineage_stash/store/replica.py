@@ -117,6 +117,8 @@ class Replica:
     def _append(self, request: Append) -> Held:
         gaps: list[tuple[PeerId, Index]] = []
         refused: dict[PeerId, None] = {}
+        if request.asker is not None and request.asker[1] < self.fenced.get(request.asker[0], FIRST_INCARNATION):
+            refused[request.asker[0]] = None
         for peer, segments in request.segments:
             self._log(peer).learn(segments)
         for peer, base in request.bases:

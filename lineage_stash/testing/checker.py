@@ -154,6 +154,7 @@ class Checker(Following):
             and process.peer.id not in replaced and process.peer.id not in self.world.retired
             and self.was_current(process.peer, decision)
         }  # fmt: skip
+        self.worst_failures = len(self.unsettled_nodes)
 
     def before_store_returns(self) -> None:
         """The store was away from the beginning, nothing else failed, and the stash had room: all programs are done."""

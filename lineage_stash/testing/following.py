@@ -90,6 +90,8 @@ class Following(Ghosts):
             self._check_reply(peer, event, result)
         if isinstance(event, events.StateCaptured):
             self._check_capture(followed, peer)
+        if any(isinstance(effect, effects.Stop | effects.Retire) for effect in result[:-1]):
+            self.fail("13 zombies", f"{followed.process.address} went on after it had stopped", peer.id)
         for effect in result:
             check = self._checks.get(type(effect))
             if check is not None:

@@ -10,7 +10,7 @@ from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId, R
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.recovery import Coordinator
 from lineage_stash.ports import Dead
-from lineage_stash.shell import Shell, open_store, restore
+from lineage_stash.shell import NoLife, Shell, open_store, restore
 from lineage_stash.testing.programs import Running, State, run_call, run_main
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class Process:
     def __init__(self, world: "World", address: str, node: NodeId) -> None:
         self.world = world
         self.address = address
+        self.name = PeerId(address.split("@")[0])
         self.node = node
         self.alive = True
         self.asleep_until = 0
@@ -43,17 +44,19 @@ class Process:
         if history.incarnation(member.peer) == 0:
             self._begin(Peer(member, Incarnation(0), history, self._policy(member), ignored=ignored))
         else:
-            restore(member, history, self._policy(member), self.store, ignored, self._begin)
+            incarnation = Incarnation(int(self.address.split("@")[1]))
+            restore(member, incarnation, history, self._policy(member), self.store, ignored, self._begin)
         self._tick_later()
 
     def _policy(self, member: Member) -> Any:
         policy = self.world.policy
         return policy if member.peer not in self.world.programs else policy._replace(checkpoint_every_entries=None)
 
-    def _begin(self, peer: Peer | None) -> None:
-        if peer is None:
+    def _begin(self, peer: Peer | NoLife) -> None:
+        if isinstance(peer, NoLife):
             self.alive = False
-            self.world.retired[PeerId(self.address.split("@")[0])] = None
+            if peer is NoLife.RETIRED:
+                self.world.retired[self.name] = None
             return
         self._join(peer)
         self.world.checker.after_start(self, peer)
@@ -213,9 +216,15 @@ class Process:
 
     def retire(self, peer: PeerId) -> None:
         """A peer has left."""
-        if self.alive:
+        if not self.alive:
+            return
+        self.world.checker.after_retirement(self)
+
+        def action() -> Callable[[], None]:
             self.world.retired[peer] = None
-            self.world.checker.after_retirement(self)
+            return lambda: None
+
+        self.world.registry(self, action)
 
     def start_incarnation(self, peer: PeerId, incarnation: Incarnation, index: Index, node: NodeId) -> None:
         """Start a process for a new life."""
@@ -234,7 +243,11 @@ class Process:
             self.state = State(effect.state)
             return
         if isinstance(effect, effects.CaptureState):
-            self._feed(events.StateCaptured(self.state.pack()))
+            captured = events.StateCaptured(self.state.pack())
+            if self.world.draw.random() < 0.2:
+                self.world.later(self.world.delay(), lambda: self.when_awake(lambda: self._feed(captured)))
+            else:
+                self._feed(captured)
             return
         if isinstance(effect, effects.FinishReplay):
             self.world.replayed += effect.replayed

@@ -12,7 +12,7 @@ from zlib import crc32
 import msgspec
 
 from lineage_stash.core import events
-from lineage_stash.core.ids import PeerId, Ref
+from lineage_stash.core.ids import PeerId, Ref, Seqno
 
 Step = list[Any]
 Plan = list[Step]
@@ -28,16 +28,17 @@ def actor_name(number: int) -> PeerId:
 
 
 class State:
-    """An actor's whole state: a checksum over its past, and how many steps that was."""
+    """An actor's whole state: a checksum over its past, how many steps that was, and the refs it keeps."""
 
     def __init__(self, packed: bytes = b"") -> None:
         self.chain: int
         self.steps: int
-        self.chain, self.steps = _decode(packed) if packed else (0, 0)
+        self.kept: list[tuple[str, int]]
+        self.chain, self.steps, self.kept = _decode(packed) if packed else (0, 0, [])
 
     def pack(self) -> bytes:
         """The state as bytes."""
-        return _encode((self.chain, self.steps))
+        return _encode((self.chain, self.steps, self.kept))
 
     def mix(self, seen: bytes) -> None:
         """Take in something that was done or seen."""
@@ -60,6 +61,13 @@ def run_plan(state: State, plan: Plan) -> Running:
             yield from run_plan(state, arguments[drawn[0] % len(arguments)])
         elif kind == "call":
             yield from _call(state, loose, *arguments)
+        elif kind == "keep":
+            ref = yield events.CallSubmitted(actor_name(arguments[0]), _encode((0, arguments[1])))
+            state.kept.append((ref.callee, ref.seqno))
+        elif kind == "collect":
+            kept, state.kept = state.kept, []
+            for value in (yield events.GetStarted(tuple(Ref(PeerId(callee), Seqno(seqno)) for callee, seqno in kept))):
+                state.mix(value)
         elif kind == "first":
             yield from _first(state, arguments[0])
     for ref in loose:
@@ -106,6 +114,8 @@ def without_emits(plan: Plan) -> Plan:
     for step in plan:
         if step[0] == "call":
             kept.append([*step[:3], without_emits(step[3])])
+        elif step[0] == "keep":
+            kept.append([*step[:2], without_emits(step[2])])
         elif step[0] == "branch":
             kept.append(["branch", *map(without_emits, step[1:])])
         elif step[0] == "first":
@@ -127,7 +137,9 @@ def _draw_step(draw: Random, actors: int, above: int, depth: int) -> Step:
         return ["read"] if choice < 0.06 else ["mix", int(choice * 1000)]
     if choice < 0.2:
         return ["emit"]
-    if choice < 0.28:
+    if choice < 0.24:
+        return ["collect"]
+    if choice < 0.3:
         return ["branch", draw_plan(draw, actors, above, depth - 1, 1), draw_plan(draw, actors, above, depth - 1, 1)]
     if choice < 0.4:
         callee = draw.randrange(actors)
@@ -138,5 +150,7 @@ def _draw_step(draw: Random, actors: int, above: int, depth: int) -> Step:
         chosen = draw.sample(higher, 2)
         return ["first", [(callee, draw_plan(draw, actors, callee, depth - 1, 1)) for callee in chosen]]
     callee = draw.choice(higher)
+    if choice > 0.9:
+        return ["keep", callee, draw_plan(draw, actors, callee, depth - 1, 1)]
     how = "get" if choice < 0.75 else "later"
     return ["call", how, callee, draw_plan(draw, actors, callee, depth - 1, draw.randrange(1, 3))]

@@ -46,15 +46,18 @@ class Schedule(NamedTuple):
     faults: tuple[Fault, ...]
     store_away: bool = False
     """The store is away until all programs have had time to finish, and nothing else fails."""
+    lost_replica: bool = False
+    """One of three replicas never comes back."""
+    calls_per_message: int = 1024
     strays: bool = False
     """Programs do not repeat themselves exactly; that must be noticed."""
 
 
 FAULT_KINDS = (
-    "crash", "crash", "crash", "crash", "crash mid-send", "crash mid-send", "node", "node", "pause", "pause",
-    "coordinator", "second coordinator", "second coordinator", "suspect", "suspect", "replica", "replica", "store",
-    "registry",
-)  # fmt: skip
+    *["crash"] * 4,
+    *["crash mid-send", "node", "pause", "suspect", "replica", "second coordinator"] * 2,
+    *["coordinator", "coordinators", "coordinator asleep", "store", "registry"],
+)
 
 
 def draw_schedule(seed: int) -> Schedule:
@@ -83,7 +86,9 @@ def draw_schedule(seed: int) -> Schedule:
     if special < 0.03:
         drivers = tuple(driver._replace(plan=without_emits(driver.plan)) for driver in drivers)
         return schedule._replace(store_away=True, loss=0.0, faults=(), stash_cap_bytes=1 << 20, drivers=drivers)
-    return schedule._replace(strays=special > 0.97)
+    schedule = schedule._replace(calls_per_message=draw.choice((1024, 1024, 1024, 1, 2)))
+    lost_replica = schedule.replicas == 3 and special > 0.85
+    return schedule._replace(strays=special > 0.97, lost_replica=lost_replica)
 
 
 def _draw_driver(draw: Random, number: int, actors: int) -> Driver:

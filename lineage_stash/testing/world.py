@@ -14,7 +14,6 @@ from lineage_stash import codec
 from lineage_stash.core import events
 from lineage_stash.core.history import Decision, History
 from lineage_stash.core.ids import Incarnation, Member, NodeId, PeerId
-from lineage_stash.core.peer import Peer
 from lineage_stash.core.policy import Policy
 from lineage_stash.core.recovery import Coordinator, Phase
 from lineage_stash.ports import Dead
@@ -30,6 +29,7 @@ HEAL_AT_STEP = 260
 MOST_STEPS = 6000
 SUPERVISE_MS = 30
 STORE_AWAY_MS = 1500
+FOR_EVER_MS = 1 << 60
 
 
 class World:
@@ -40,6 +40,7 @@ class World:
         self.policy = Policy(
             max_failures=schedule.max_failures,
             window_messages=4,
+            calls_per_message=schedule.calls_per_message,
             checkpoint_every_entries=schedule.checkpoint_every,
             stash_cap_bytes=schedule.stash_cap_bytes,
             patience_ticks=8,
@@ -181,13 +182,13 @@ class World:
 
     @property
     def coordinator(self) -> str | None:
-        """The newest coordinator that lives."""
+        """A coordinator that lives; where there are two, now this one and now that one."""
         alive = [process.address for process in self.coordinators if process.alive]
-        return alive[-1] if alive else None
+        return alive[int(self.draw.random() * len(alive))] if alive else None
 
     def _supervise(self) -> None:
         """What Ray does: notice dead processes, and keep a coordinator running."""
-        if self.coordinator is None:
+        if not any(process.alive for process in self.coordinators):
             self.start_coordinator()
         gone = {peer for decision in self.decisions for peer in decision.gone}
         for peer in self.members:
@@ -285,6 +286,8 @@ class World:
             return
         self.replica_down_until = [0] * len(self.replicas)
         self.registry_away_until = 0
+        if self.schedule.lost_replica:
+            self.replica_down_until[self.schedule.seed % len(self.replicas)] = FOR_EVER_MS
 
     def _strike(self) -> None:
         while self.faults and self.faults[0].step <= self.steps:
@@ -305,8 +308,7 @@ class World:
     def _pick(self, fault: Fault) -> Process | None:
         alive = [
             process for process in self.processes.values()
-            if process.alive and process.shell is not None and isinstance(process.shell.machine, Peer)
-            and self.current(process.peer.id) is process
+            if process.alive and "@" in process.address and self.current(process.name) is process
         ]  # fmt: skip
         return alive[fault.target % len(alive)] if alive else None
 
@@ -342,18 +344,32 @@ class World:
             process.asleep_until = self.now_ms + fault.length_ms * 3
             peer, incarnation = process.address.split("@")
             suspected = codec.encode(events.Suspected(PeerId(peer), Incarnation(int(incarnation))))
-            if fault.target % 2 and self.coordinator is not None:
+            coordinator = self.coordinator
+            if fault.target % 2 and coordinator is not None:
                 self.checker.after_suspicion(process)
-                self.transmit(self.coordinator, suspected)
+                self.transmit(coordinator, suspected)
 
     def _suspect(self, fault: Fault) -> None:
-        if (process := self._pick(fault)) is not None and self.coordinator is not None:
+        coordinator = self.coordinator
+        if (process := self._pick(fault)) is not None and coordinator is not None:
             self.checker.after_suspicion(process)
             peer, incarnation = process.address.split("@")
             frame = codec.encode(events.Suspected(PeerId(peer), Incarnation(int(incarnation))))
-            self.transmit(self.coordinator, frame)
+            self.transmit(coordinator, frame)
 
-    def _crash_coordinator(self, _: Fault) -> None:
+    def _pick_coordinator(self, fault: Fault) -> Process | None:
+        alive = [process for process in self.coordinators if process.alive]
+        return alive[fault.target % len(alive)] if alive else None
+
+    def _crash_coordinator(self, fault: Fault) -> None:
+        if (process := self._pick_coordinator(fault)) is not None:
+            self.crash(process)
+
+    def _coordinator_sleeps(self, fault: Fault) -> None:
+        if (process := self._pick_coordinator(fault)) is not None:
+            process.asleep_until = self.now_ms + fault.length_ms * 3
+
+    def _crash_coordinators(self, _: Fault) -> None:
         for process in self.coordinators:
             self.crash(process)
 
@@ -379,6 +395,8 @@ _FAULTS: dict[str, Callable[[World, Fault], None]] = {
     "pause": World._pause,
     "suspect": World._suspect,
     "coordinator": World._crash_coordinator,
+    "coordinators": World._crash_coordinators,
+    "coordinator asleep": World._coordinator_sleeps,
     "second coordinator": World._second_coordinator,
     "replica": World._replica_away,
     "store": World._store_away,

@@ -326,6 +326,23 @@ def _(original: Any, self: Peer, event: Any) -> None:
     return None
 
 
+@mutant("leave a lagging replica behind", ("9 committed in the end", "10 recovery ends"), Quorum, "_repair_laggards",
+        lambda schedule: schedule.lost_replica)  # fmt: skip
+def _(original: Any, self: Quorum, answers: Any) -> None:
+    return None
+
+
+@mutant("never look for another's decision", "10 recovery ends", Coordinator, "_on_idle_tick", faulty)
+def _(original: Any, self: Coordinator, event: Any) -> None:
+    return None
+
+
+@mutant("leave results out of a checkpoint", "10 recovery ends", durability, "capture", with_checkpoints)
+def _(original: Any, counterparts: Any) -> Any:
+    calls_to, calls_from = original(counterparts)
+    return tuple((p, calls._replace(results=())) for p, calls in calls_to), calls_from
+
+
 # 11 one moment
 
 
@@ -389,6 +406,20 @@ def _(original: Any, self: Replica, request: Any) -> Any:
     fenced, self.fenced = self.fenced, {}
     reply, self.fenced = original(self, request), fenced
     return reply
+
+
+@mutant("go on after being replaced", ("13 zombies", "3 replay equality", "8 truncated is committed"), Promises,
+        "end_of_this_life", faulty)  # fmt: skip
+def _(original: Any, self: Promises, decision: Any) -> None:
+    return None
+
+
+@mutant(
+    "answer those who are fenced", ("13 zombies", "8 truncated is committed", "17 gate"), Replica, "_append", faulty
+)
+def _(original: Any, self: Replica, request: Any) -> Any:
+    held = original(self, request._replace(asker=None))
+    return held._replace(refused=())
 
 
 # 14 crash in recovery
