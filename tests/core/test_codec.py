@@ -67,7 +67,7 @@ EVERY_KIND: dict[type, st.SearchStrategy[Any]] = {
     Suspected: st.builds(Suspected, names, numbers),
     contract.Append: st.builds(
         contract.Append, ranges, st.lists(st.tuples(names, segments), max_size=2).map(tuple), frontier, many_names,
-        st.booleans(),
+        st.booleans(), st.none() | st.tuples(names, numbers),
     ),
     contract.Held: st.builds(contract.Held, holdings, frontier, many_names),
     contract.Read: st.builds(contract.Read, names, numbers),

@@ -65,6 +65,22 @@ def test_whoever_is_silent_joins_the_dead_and_all_are_asked_again() -> None:
     assert coordinator.phase is Phase.OPENING
 
 
+def test_death_of_an_unknown_life_makes_the_coordinator_look_for_decisions() -> None:
+    coordinator = Coordinator("token", History(), Policy())
+    orders = coordinator.handle(events.Suspected(ALICE, Incarnation(1)))
+    assert of_kind(effects.FetchDecisions, orders)
+    assert not of_kind(effects.OpenRound, orders)
+
+
+def test_idle_coordinator_notices_a_decision_whose_author_died_before_starting_anyone() -> None:
+    coordinator = Coordinator("token", History(), Policy())
+    looked = [order for _ in range(20) for order in coordinator.handle(events.Ticked())]
+    assert of_kind(effects.FetchDecisions, looked)
+    theirs = Decision(Round(1), (Beginning(BOB, Incarnation(1), Index(0)),), (), "another token")
+    (opening,) = of_kind(effects.OpenRound, coordinator.handle(events.Decided(theirs)))
+    assert opening.round == 2
+
+
 def test_whoever_somebody_ignores_joins_the_dead() -> None:
     coordinator = opened()
     answer(coordinator, ALICE, ignored=((BOB, FIRST),))

@@ -332,11 +332,6 @@ def _(original: Any, self: Quorum, answers: Any) -> None:
     return None
 
 
-@mutant("never look for another's decision", "10 recovery ends", Coordinator, "_on_idle_tick", faulty)
-def _(original: Any, self: Coordinator, event: Any) -> None:
-    return None
-
-
 @mutant("leave results out of a checkpoint", "10 recovery ends", durability, "capture", with_checkpoints)
 def _(original: Any, counterparts: Any) -> Any:
     calls_to, calls_from = original(counterparts)
@@ -408,18 +403,9 @@ def _(original: Any, self: Replica, request: Any) -> Any:
     return reply
 
 
-@mutant("go on after being replaced", ("13 zombies", "3 replay equality", "8 truncated is committed"), Promises,
-        "end_of_this_life", faulty)  # fmt: skip
+@mutant("go on after being replaced", "6 max_failures", Promises, "end_of_this_life", faulty)
 def _(original: Any, self: Promises, decision: Any) -> None:
     return None
-
-
-@mutant(
-    "answer those who are fenced", ("13 zombies", "8 truncated is committed", "17 gate"), Replica, "_append", faulty
-)
-def _(original: Any, self: Replica, request: Any) -> Any:
-    held = original(self, request._replace(asker=None))
-    return held._replace(refused=())
 
 
 # 14 crash in recovery

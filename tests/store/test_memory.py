@@ -12,7 +12,7 @@ from lineage_stash.core.history import Beginning, Decision, History
 from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, Round
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.policy import Policy
-from lineage_stash.shell import restore
+from lineage_stash.shell import NoLife, restore
 from lineage_stash.store import contract
 from lineage_stash.store.quorum import Quorum
 from lineage_stash.store.replica import Replica
@@ -210,9 +210,31 @@ def test_peer_that_left_its_record_at_a_majority_gets_no_further_life() -> None:
     store.away = (2,)
     beginning = Beginning(P, Incarnation(1), Index(3))
     history = History((Decision(Round(1), (beginning,), (), "coordinator"),))
-    begun: list[Peer | None] = []
-    restore(Member(P, NodeId("node"), True), history, Policy(), store.client, (), begun.append)
-    assert begun == [None]
+    begun: list[Peer | NoLife] = []
+    restore(Member(P, NodeId("node"), True), Incarnation(1), history, Policy(), store.client, (), begun.append)
+    assert begun == [NoLife.RETIRED]
+    store.away = (1,)
+    assert store.get_checkpoint().final, "the record is at a majority by now"
+
+
+def test_process_started_for_a_life_that_is_over_does_not_begin_it() -> None:
+    store = ThreeReplicas()
+    lives = (Beginning(P, Incarnation(1), Index(3)), Beginning(P, Incarnation(2), Index(3)))
+    history = History(tuple(Decision(Round(1 + number), (life,), (), "c") for number, life in enumerate(lives)))
+    begun: list[Peer | NoLife] = []
+    restore(Member(P, NodeId("node"), True), Incarnation(1), history, Policy(), store.client, (), begun.append)
+    assert begun == [NoLife.SUPERSEDED]
+
+
+def test_fenced_asker_is_refused_even_if_it_appends_nothing() -> None:
+    replica = Replica()
+    replica.handle(contract.Fence(((P, Incarnation(0)),), ((P, Index(0)),)))
+    held = replica.handle(contract.Append((), (), (), (P,), False, (P, Incarnation(0))))
+    assert isinstance(held, contract.Held)
+    assert held.refused == (P,)
+    next_life = replica.handle(contract.Append((), (), (), (P,), False, (P, Incarnation(1))))
+    assert isinstance(next_life, contract.Held)
+    assert next_life.refused == ()
 
 
 def test_repair_that_takes_longer_than_a_tick_is_finished() -> None:
