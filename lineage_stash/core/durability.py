@@ -57,6 +57,7 @@ class Durability:
         self.capturing = False
         self.capturing_last = False
         self.retiring = False
+        self.recorded = False
         self._logged_calls: deque[tuple[Index, Counterpart, Seqno]] = deque()
 
     # flush and commit
@@ -150,8 +151,8 @@ class Durability:
         self.checkpoint_under_way = checkpoint
         self.gate.hold(checkpoint, dict(self.lineage.needs))
 
-    def on_checkpoint_stored(self, event: events.CheckpointStored) -> bool:
-        """A majority has it: free what it covers. True if it was this peer's last, so that it may leave."""
+    def on_checkpoint_stored(self, event: events.CheckpointStored) -> None:
+        """A majority has it: free what it covers."""
         checkpoint = self.checkpoint_under_way
         assert checkpoint is not None, "a checkpoint was stored that was not under way"
         assert checkpoint.upper == event.upper, "another checkpoint was stored than the one under way"
@@ -162,7 +163,7 @@ class Durability:
         for callee, calls_to in checkpoint.calls_to:
             self.counterparts[callee].outbox.released = calls_to.answered
         self.emit(TruncateStore(checkpoint.upper))
-        return checkpoint.final
+        self.recorded = checkpoint.final
 
     def restore(self, checkpoint: Checkpoint, counterpart: Callable[[PeerId], Counterpart]) -> None:
         """Go on from the moment of a checkpoint."""
@@ -207,7 +208,7 @@ class Durability:
         """Leave, or take the last checkpoint, if it is time."""
         if not self.may_leave:
             return None
-        if not self.member.replayable:
+        if self.recorded or not self.member.replayable:
             return Retire()
         self._capture(last=True)
         return None

@@ -162,6 +162,8 @@ class Peer:
         self._deliver_in_order(counterpart, channel)
 
     def _deliver_in_order(self, counterpart: Counterpart, channel: Channel) -> None:
+        if self.promises.ignores(counterpart.peer):
+            return
         while (message := channel.early.get(channel.expected)) is not None:
             if self.promises.must_hold(message.batch, message.round):
                 return
@@ -252,8 +254,8 @@ class Peer:
         self.durability.checkpoint_if_due()
 
     def _on_checkpoint_stored(self, event: events.CheckpointStored) -> None:
-        if self.durability.on_checkpoint_stored(event):
-            self._stop(Retire())
+        self.durability.on_checkpoint_stored(event)
+        self._try_to_leave()
 
     def _on_retire_asked(self, event: events.RetireAsked) -> None:
         self.durability.on_retire_asked(event)

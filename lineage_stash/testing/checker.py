@@ -68,6 +68,9 @@ class Checker(Following):
         """A driver has left: all its calls have run."""
         self.story.tell(process.address, "retires")
         peer = process.peer
+        for needed, upper in self.followed[process.address].needs.items():
+            if not self.truly_durable(needed, upper):
+                self.fail("8 forwarded enough", f"{peer.id} left with its copy of {needed} below {upper}", peer.id)
         for callee, counterpart in peer.counterparts.items():
             ran = sum(1 for call, _ in self.runs.get(callee, {}).values() if call.caller == peer.id)
             if ran < counterpart.outbox.next_seqno:

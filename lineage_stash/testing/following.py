@@ -261,6 +261,10 @@ class Following(Ghosts):
         """What is told without being sent, by one who holds it, is held on enough live nodes, or durable."""
         bound = self.world.policy.max_failures
         assert bound is not None
+        for other, counterpart in peer.counterparts.items():
+            process = self.world.processes.get(f"{other}@{counterpart.channel.incarnation}")
+            if counterpart.member is not None and process is not None and counterpart.member.node != process.node:
+                self.fail("8 forwarded enough", f"{peer.id} counts {other} on a node where it does not live", peer.id)
         for needed, upper in message.batch.needs:
             if self.truly_durable(needed, upper) or upper > len(self.logs.get(needed, ())):
                 continue

@@ -401,3 +401,27 @@ def test_driver_leaves_only_when_nobody_needs_it_any_more(replayable: bool) -> N
         assert a.of(effects.Retire, ever=True) == []
         a.handle(events.CheckpointStored(stored.checkpoint.upper))
     assert a.of(effects.Retire, ever=True) == [effects.Retire()]
+
+
+# the end of a life
+
+
+def test_replaced_peer_does_nothing_after_its_stop() -> None:
+    b = Driven(B)
+    b.handle(events.MainStarted())
+    for value in (b"flushed", b"not yet flushed"):
+        b.handle(events.ReadStarted("clock"))
+        b.handle(events.ReadingTaken(value))
+    orders = b.peer.handle_all((events.Appended((), 1), events.Decided(decision(1, (B, 1, 0)))))
+    assert [type(order) for order in orders] == [effects.Stop]
+    assert b.peer.handle(events.Ticked()) == []
+
+
+def test_capture_under_way_when_retirement_is_asked_for_is_not_the_record() -> None:
+    b = Driven(B, policy=EAGER._replace(checkpoint_every_entries=1))
+    b.receive(message(A, B, b"x"))
+    b.handle(events.CallFinished(b"reply"))
+    b.peer.handle(events.RetireAsked())
+    b.peer.handle(events.StateCaptured(b"state"))
+    assert b.peer.durability.checkpoint_under_way is not None
+    assert not b.peer.durability.checkpoint_under_way.final
