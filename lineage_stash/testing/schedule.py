@@ -92,7 +92,7 @@ def draw_schedule(seed: int) -> Schedule:
 
 
 def _draw_driver(draw: Random, number: int, actors: int) -> Driver:
-    plan = draw_plan(draw, actors, -1, 3, draw.randrange(1, 5))
+    plan = draw_plan(draw, actors, -1, 3, draw.randrange(1, 4))
     return Driver(f"d{number}", draw.choice((0, 0, 5, 40, 80, 120)), draw.random() < 0.4, plan)
 
 
