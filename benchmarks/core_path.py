@@ -66,7 +66,7 @@ class Pair:
             return peer, peer.handle(events.StateCaptured(b""))
         if kind is effects.StoreCheckpoint:
             self.replica.handle(PutCheckpoint(order.checkpoint))
-            return peer, peer.handle(events.CheckpointStored(order.checkpoint.index))
+            return peer, peer.handle(events.CheckpointStored(order.checkpoint.upper))
         if kind is effects.TruncateStore:
             self.replica.logs[peer.id].truncate(order.below)
         return None

@@ -32,7 +32,7 @@ class Counterpart:
     @property
     def wants_to_send(self) -> bool:
         """Whether calls, replies or news about them wait."""
-        return self.outbox.has_unsent or self.inbox.has_unsent
+        return self.outbox.calls.has_unsent or self.inbox.replies.has_unsent
 
     @property
     def has_news(self) -> bool:
@@ -43,15 +43,15 @@ class Counterpart:
         """Begin a channel to a new incarnation, wherever it lives, and send again whatever it may have lost."""
         self.channel = Channel(incarnation)
         self.member = None
-        self.outbox.resend_all()
-        self.inbox.resend_all()
+        self.outbox.calls.resend_all()
+        self.inbox.replies.resend_all()
         self.inbox.told_covered = self.outbox.told_released = Seqno(0)
 
     def compose(self, me: Member, incarnation: Incarnation, round_: Round, batch: Batch, most: int) -> Message:
         """The next numbered message, with everything that waits."""
         channel, outbox, inbox = self.channel, self.outbox, self.inbox
-        first_call, calls = outbox.take_unsent(most)
-        first_reply, replies = inbox.take_unsent(most)
+        first_call, calls = outbox.calls.take_unsent(most)
+        first_reply, replies = inbox.replies.take_unsent(most)
         inbox.told_covered = inbox.covered
         outbox.told_released = outbox.released
         message = Message(
@@ -72,29 +72,32 @@ class Counterpart:
         )  # fmt: skip
 
 
-def capture(counterparts: dict[PeerId, Counterpart]) -> tuple[tuple[tuple[PeerId, CallsTo], ...],
-                                                              tuple[tuple[PeerId, CallsFrom], ...]]:  # fmt: skip
+def calls_to(outbox: Outbox) -> CallsTo:
+    """What a checkpoint remembers about calls to one callee."""
+    calls, results = outbox.calls, tuple(outbox.results.items())
+    return CallsTo(calls.floor, calls.upper, tuple(calls.items), outbox.answered, results, tuple(outbox.unwanted))
+
+
+def calls_from(inbox: Inbox) -> CallsFrom:
+    """What a checkpoint remembers about calls from one caller."""
+    replies = inbox.replies
+    return CallsFrom(replies.upper, replies.floor, tuple(replies.items), tuple(inbox.digests))
+
+
+def capture(
+    counterparts: dict[PeerId, Counterpart],
+) -> tuple[tuple[tuple[PeerId, CallsTo], ...], tuple[tuple[PeerId, CallsFrom], ...]]:
     """What a checkpoint remembers about all counterparts, of this moment."""
-    calls_to = tuple(
-        (peer, CallsTo(box.floor, box.next_seqno, tuple(box.payloads), box.answered, tuple(box.results.items()),
-                       tuple(box.unwanted)))
-        for peer, box in ((peer, counterpart.outbox) for peer, counterpart in counterparts.items())
-        if box.next_seqno
-    )  # fmt: skip
-    calls_from = tuple(
-        (peer, CallsFrom(box.finished, box.released, tuple(box.replies), tuple(box.digests)))
-        for peer, box in ((peer, counterpart.inbox) for peer, counterpart in counterparts.items())
-        if box.finished
+    others = counterparts.items()
+    return (
+        tuple((peer, calls_to(other.outbox)) for peer, other in others if other.outbox.calls.upper),
+        tuple((peer, calls_from(other.inbox)) for peer, other in others if other.inbox.replies.upper),
     )
-    return calls_to, calls_from
 
 
 def restore_outbox(outbox: Outbox, calls: CallsTo) -> None:
     """Go on calling from the moment of a checkpoint."""
-    outbox.floor = outbox.unsent = calls.floor
-    outbox.next_seqno = calls.next_seqno
-    outbox.payloads.extend(calls.payloads)
-    outbox.bytes = sum(map(len, calls.payloads))
+    outbox.calls.restore(calls.floor, calls.next_seqno, calls.payloads)
     outbox.answered = calls.answered
     outbox.results = dict(calls.results)
     outbox.unwanted = dict.fromkeys(calls.unwanted)
@@ -102,11 +105,9 @@ def restore_outbox(outbox: Outbox, calls: CallsTo) -> None:
 
 def restore_inbox(inbox: Inbox, calls: CallsFrom) -> None:
     """Go on answering from the moment of a checkpoint."""
-    inbox.received = inbox.started = inbox.finished = calls.finished
-    inbox.released = inbox.unsent = calls.released
-    inbox.replies.extend(calls.replies)
+    inbox.received = inbox.started = calls.finished
+    inbox.replies.restore(calls.released, calls.finished, calls.replies)
     inbox.digests.extend(calls.digests)
-    inbox.bytes = sum(map(len, calls.replies))
 
 
 def calls_in_record(record: Checkpoint, callee: PeerId) -> tuple[Seqno, tuple[bytes, ...]]:

@@ -91,7 +91,7 @@ class Durability:
 
     def note_logged_call(self, counterpart: Counterpart) -> None:
         """A call has run whose payload is in the log: once that is committed, its caller need not keep it."""
-        self._logged_calls.append((self.lineage.upper, counterpart, counterpart.inbox.finished))
+        self._logged_calls.append((self.lineage.upper, counterpart, counterpart.inbox.replies.upper))
         self.cover_logged_calls()
 
     def cover_logged_calls(self) -> None:
@@ -201,8 +201,8 @@ class Durability:
             return False
         outboxes = [counterpart.outbox for counterpart in self.counterparts.values() if not counterpart.gone]
         if not self.member.replayable:
-            return all(box.floor >= box.next_seqno and box.released <= box.told_released for box in outboxes)
-        return all(box.answered >= box.next_seqno for box in outboxes)
+            return all(box.calls.floor >= box.calls.upper and box.released <= box.told_released for box in outboxes)
+        return all(box.answered >= box.calls.upper for box in outboxes)
 
     def try_to_leave(self) -> Retire | None:
         """Leave, or take the last checkpoint, if it is time."""

@@ -1,8 +1,9 @@
 """The inbox: one caller's calls to this peer, in the caller's order, and the cache of replies to them.
 
 Rules:
-- `released ≤ finished ≤ started ≤ received`, each a number: calls below `received` have come, below `started` have been
-  run or are running, below `finished` are answered, below `released` the caller will never ask for again.
+- `replies.upper ≤ started ≤ received`, each a number: calls below `received` have come, below `started` have been run
+  or are running, below `replies.upper` are answered; below `replies.floor` the caller will never ask for the reply
+  again.
 - De-duplication is on *received*: a repeat of a waiting or running call joins it, a repeat of a finished one finds its
   reply in the cache. Its batch is merged all the same, by the peer, before the inbox sees the call.
 - A repeat whose arguments differ is nondeterminism of the caller and is reported, naming the call.
@@ -12,23 +13,21 @@ Rules:
 from collections import deque
 from zlib import crc32
 
+from lineage_stash.core.backlog import Backlog
 from lineage_stash.core.ids import Seqno
 
 
 class Inbox:
-    """Queue of calls `[started, received)`, cache of replies `[released, finished)`."""
+    """Queue of calls `[started, received)`, and the replies that are kept."""
 
     def __init__(self) -> None:
         self.received = Seqno(0)
         self.started = Seqno(0)
-        self.finished = Seqno(0)
-        self.released = Seqno(0)
         self.queue: deque[bytes] = deque()
+        self.queue_bytes = 0
         self.queue_digests: deque[int] = deque()
         self.digests: deque[int] = deque()
-        self.replies: deque[bytes] = deque()
-        self.bytes = 0
-        self.unsent = Seqno(0)
+        self.replies = Backlog()
         self.covered = Seqno(0)
         self.told_covered = Seqno(0)
         self.replayed_out_of_turn = 0
@@ -45,7 +44,7 @@ class Inbox:
         fresh = calls[known:] if known else calls
         self.queue.extend(fresh)
         self.queue_digests.extend(map(crc32, fresh))
-        self.bytes += sum(map(len, fresh))
+        self.queue_bytes += sum(map(len, fresh))
         self.received = Seqno(received + len(fresh))
         return len(fresh), differing
 
@@ -62,54 +61,22 @@ class Inbox:
         self.digests.append(digest)
         self.started = Seqno(seqno + 1)
         payload = self.queue.popleft()
-        self.bytes -= len(payload)
+        self.queue_bytes -= len(payload)
         return seqno, payload, digest
 
     def finish(self, reply: bytes) -> None:
         """Cache the reply to the running call."""
-        seqno = self.finished
-        self.finished = Seqno(seqno + 1)
-        if seqno >= self.released:
-            self.replies.append(reply)
-            self.bytes += len(reply)
-        else:
+        if self.replies.add(reply) < self.replies.floor:
             self._trim_digests()
-
-    def take_unsent(self, most: int) -> tuple[Seqno, tuple[bytes, ...]]:
-        """The next replies to put into a message."""
-        first = max(self.unsent, self.released)
-        skipped = first - self.released
-        count = min(most, len(self.replies) - skipped)
-        if count <= 0:
-            return first, ()
-        if skipped == 0 and count == len(self.replies):
-            replies = tuple(self.replies)
-        else:
-            cached = self.replies
-            replies = tuple([cached[position] for position in range(skipped, skipped + count)])
-        self.unsent = Seqno(first + count)
-        return first, replies
-
-    @property
-    def has_unsent(self) -> bool:
-        """Whether replies wait to be put into a message."""
-        return self.unsent < self.finished and self.released < self.finished
 
     def release(self, released: Seqno) -> None:
         """The caller will never ask for replies below `released` again."""
-        replies = self.replies
-        while self.released < released:
-            if replies:
-                self.bytes -= len(replies.popleft())
-            self.released = Seqno(self.released + 1)
-        self._trim_digests()
+        if released > self.replies.floor:
+            self.replies.drop_below(released)
+            self._trim_digests()
 
     def _trim_digests(self) -> None:
         """Digests are kept for the calls whose replies are kept, and for the one that is running."""
-        surplus = len(self.digests) - (self.started - min(self.released, self.finished))
+        surplus = len(self.digests) - (self.started - min(self.replies.floor, self.replies.upper))
         for _ in range(surplus):
             self.digests.popleft()
-
-    def resend_all(self) -> None:
-        """A new channel: the caller may have lost whatever was sent."""
-        self.unsent = self.released

@@ -30,19 +30,19 @@ def _contradictions(peer: Peer) -> Iterator[str]:
 
 
 def _in_boxes(counterpart: Counterpart) -> Iterator[str]:
-    inbox, outbox, other = counterpart.inbox, counterpart.outbox, counterpart.peer
-    if not inbox.finished <= inbox.started <= inbox.finished + 1 or inbox.started > inbox.received:
-        yield f"calls from {other}: finished {inbox.finished}, started {inbox.started}, received {inbox.received}"
+    inbox, other = counterpart.inbox, counterpart.peer
+    finished = inbox.replies.upper
+    if not finished <= inbox.started <= finished + 1 or inbox.started > inbox.received:
+        yield f"calls from {other}: finished {finished}, started {inbox.started}, received {inbox.received}"
     if len(inbox.queue) != inbox.received - inbox.started:
         yield f"{len(inbox.queue)} calls from {other} are queued for [{inbox.started}, {inbox.received})"
-    if len(inbox.replies) != max(0, inbox.finished - inbox.released):
-        yield f"{len(inbox.replies)} replies to {other} are kept for [{inbox.released}, {inbox.finished})"
-    if len(outbox.payloads) != max(0, outbox.next_seqno - outbox.floor):
-        yield f"{len(outbox.payloads)} calls to {other} are kept for [{outbox.floor}, {outbox.next_seqno})"
-    if inbox.bytes != sum(map(len, inbox.queue)) + sum(map(len, inbox.replies)):
-        yield f"the inbox of {other} is charged {inbox.bytes} bytes"
-    if outbox.bytes != sum(map(len, outbox.payloads)):
-        yield f"the outbox to {other} is charged {outbox.bytes} bytes"
+    if inbox.queue_bytes != sum(map(len, inbox.queue)):
+        yield f"the queue of {other} is charged {inbox.queue_bytes} bytes"
+    for what, backlog in ((f"replies to {other}", inbox.replies), (f"calls to {other}", counterpart.outbox.calls)):
+        if len(backlog.items) != max(0, backlog.upper - backlog.floor):
+            yield f"{len(backlog.items)} {what} are kept for [{backlog.floor}, {backlog.upper})"
+        if backlog.bytes != sum(map(len, backlog.items)):
+            yield f"{what} are charged {backlog.bytes} bytes"
 
 
 def _in_lineage(peer: Peer) -> Iterator[str]:

@@ -184,7 +184,7 @@ class Peer:
             counterpart.greet(message.hello)
         self.lineage.merge(message.batch)
         counterpart.channel.note_held(message.batch)
-        counterpart.outbox.cover(message.covered)
+        counterpart.outbox.calls.drop_below(message.covered)
         counterpart.inbox.release(message.released)
         if message.replies:
             counterpart.outbox.accept_replies(message.first_reply, message.replies)
@@ -273,7 +273,7 @@ class Peer:
     def _let_go(self, counterpart: Counterpart) -> None:
         """Nobody will ever ask on behalf of this peer again."""
         counterpart.gone = True
-        counterpart.inbox.release(counterpart.inbox.finished)
+        counterpart.inbox.release(counterpart.inbox.replies.upper)
 
     def _on_record_loaded(self, event: events.RecordLoaded) -> None:
         """A caller has retired: what it left in its record is received from there."""

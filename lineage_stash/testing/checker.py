@@ -73,7 +73,7 @@ class Checker(Following):
                 self.fail("8 forwarded enough", f"{peer.id} left with its copy of {needed} below {upper}", peer.id)
         for callee, counterpart in peer.counterparts.items():
             ran = sum(1 for call, _ in self.runs.get(callee, {}).values() if call.caller == peer.id)
-            if ran < counterpart.outbox.next_seqno:
+            if ran < counterpart.outbox.calls.upper:
                 self.fail(
                     "4 exactly once", f"{peer.id} left, but {callee} ran only {ran} of its calls", peer.id, callee
                 )
@@ -219,6 +219,6 @@ class Checker(Following):
     def _check_all_ran(self, peer: Peer) -> None:
         for callee, counterpart in peer.counterparts.items():
             ran = sum(1 for call, _ in self.runs.get(callee, {}).values() if call.caller == peer.id)
-            if ran != counterpart.outbox.next_seqno:
-                self.fail("4 exactly once", f"{callee} ran {ran} of {counterpart.outbox.next_seqno} calls of {peer.id}",
-                          peer.id, callee)  # fmt: skip
+            made = counterpart.outbox.calls.upper
+            if ran != made:
+                self.fail("4 exactly once", f"{callee} ran {ran} of {made} calls of {peer.id}", peer.id, callee)

@@ -178,7 +178,7 @@ class Following(Ghosts):
             followed.progress[1] = marks[1]
             self._check_committed(followed, peer)
         for other, counterpart in peer.counterparts.items():
-            floors = (counterpart.outbox.floor, counterpart.inbox.released)
+            floors = (counterpart.outbox.calls.floor, counterpart.inbox.replies.floor)
             if floors != followed.floors.get(other):
                 followed.floors[other] = floors
                 self._check_freed(peer, other, floors)
@@ -341,7 +341,7 @@ class Following(Ghosts):
     def _check_capture(self, followed: Followed, peer: Peer) -> None:
         checkpoint = peer.durability.checkpoint_under_way
         if checkpoint is not None:
-            submitted = {callee: int(c.outbox.next_seqno) for callee, c in peer.counterparts.items()}
+            submitted = {callee: int(c.outbox.calls.upper) for callee, c in peer.counterparts.items()}
             key = (followed.process.address, checkpoint.upper)
             self.captured[key] = (followed.process.fingerprint(), submitted)
 

@@ -135,7 +135,7 @@ class World:
             for counterpart in peer.counterparts.values():
                 if counterpart.gone or counterpart.peer in self.retired:
                     continue
-                if counterpart.outbox.answered < counterpart.outbox.next_seqno or counterpart.inbox.queue:
+                if counterpart.outbox.answered < counterpart.outbox.calls.upper or counterpart.inbox.queue:
                     return False
         return all(process.leader.phase is Phase.IDLE for process in self.coordinators if process.alive)
 

@@ -37,34 +37,34 @@ def inbox_of(*texts: str, finished: int = 0) -> Inbox:
 
 def test_calls_are_numbered_in_the_order_of_submission_and_taken_once() -> None:
     outbox = outbox_of("x", "y", "z")
-    assert outbox.take_unsent(2) == (0, calls("x", "y"))
-    assert outbox.take_unsent(2) == (2, calls("z"))
-    assert not outbox.has_unsent
-    assert outbox.take_unsent(2) == (3, ())
+    assert outbox.calls.take_unsent(2) == (0, calls("x", "y"))
+    assert outbox.calls.take_unsent(2) == (2, calls("z"))
+    assert not outbox.calls.has_unsent
+    assert outbox.calls.take_unsent(2) == (3, ())
 
 
 def test_new_channel_sends_again_everything_that_is_not_covered() -> None:
     outbox = outbox_of("x", "y", "z")
-    outbox.take_unsent(ALL)
-    outbox.cover(Seqno(1))
-    outbox.resend_all()
-    assert outbox.take_unsent(ALL) == (1, calls("y", "z"))
+    outbox.calls.take_unsent(ALL)
+    outbox.calls.drop_below(Seqno(1))
+    outbox.calls.resend_all()
+    assert outbox.calls.take_unsent(ALL) == (1, calls("y", "z"))
 
 
 def test_covered_payloads_are_freed_and_their_bytes_with_them() -> None:
     outbox = outbox_of("x", "yy", "zzz")
-    outbox.cover(Seqno(2))
-    assert (outbox.floor, outbox.bytes) == (2, 3)
-    outbox.cover(Seqno(1))
-    assert (outbox.floor, outbox.bytes) == (2, 3)
+    outbox.calls.drop_below(Seqno(2))
+    assert (outbox.calls.floor, outbox.calls.bytes) == (2, 3)
+    outbox.calls.drop_below(Seqno(1))
+    assert (outbox.calls.floor, outbox.calls.bytes) == (2, 3)
 
 
 def test_replayed_call_that_the_callee_covered_long_ago_is_numbered_but_not_kept() -> None:
     outbox = Outbox()
-    outbox.cover(Seqno(2))
+    outbox.calls.drop_below(Seqno(2))
     assert [outbox.submit(payload) for payload in calls("x", "y", "z")] == [0, 1, 2]
-    assert outbox.bytes == 1
-    assert outbox.take_unsent(ALL) == (2, calls("z"))
+    assert outbox.calls.bytes == 1
+    assert outbox.calls.take_unsent(ALL) == (2, calls("z"))
 
 
 def test_repeated_replies_are_dropped() -> None:
@@ -123,10 +123,10 @@ def test_repeat_of_a_running_call_is_not_queued() -> None:
 
 def test_repeat_of_a_finished_call_finds_its_reply_on_a_new_channel() -> None:
     inbox = inbox_of("x", finished=1)
-    inbox.take_unsent(ALL)
-    inbox.resend_all()
+    inbox.replies.take_unsent(ALL)
+    inbox.replies.resend_all()
     assert inbox.accept(Seqno(0), calls("x")) == (0, [])
-    assert inbox.take_unsent(ALL) == (0, (b"reply to x",))
+    assert inbox.replies.take_unsent(ALL) == (0, (b"reply to x",))
 
 
 def test_overlapping_calls_add_only_the_new_ones() -> None:
@@ -152,7 +152,7 @@ def test_repeat_with_other_arguments_is_named(started: int, finished: int) -> No
 def test_release_frees_replies_and_forgets_their_arguments() -> None:
     inbox = inbox_of("x", "y", finished=2)
     inbox.release(Seqno(1))
-    assert inbox.bytes == len(b"reply to y")
+    assert inbox.replies.bytes == len(b"reply to y")
     assert inbox.accept(Seqno(0), calls("forgotten", "other")) == (0, [1])
 
 
@@ -162,15 +162,15 @@ def test_release_ahead_of_a_replay_keeps_no_reply_that_nobody_will_ask_for() -> 
     for _ in range(3):
         inbox.start()
         inbox.finish(b"reply")
-    assert inbox.take_unsent(ALL) == (2, (b"reply",))
-    assert inbox.bytes == len(b"reply")
+    assert inbox.replies.take_unsent(ALL) == (2, (b"reply",))
+    assert inbox.replies.bytes == len(b"reply")
 
 
 def test_release_that_goes_back_changes_nothing() -> None:
     inbox = inbox_of("x", "y", finished=2)
     inbox.release(Seqno(1))
     inbox.release(Seqno(0))
-    assert (inbox.released, list(inbox.replies)) == (1, [b"reply to y"])
+    assert (inbox.replies.floor, list(inbox.replies.items)) == (1, [b"reply to y"])
 
 
 @quick
@@ -190,13 +190,13 @@ class JoinedBoxes(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 4))
     def carry_calls(self, most: int) -> None:
-        first, payloads = self.outbox.take_unsent(most)
+        first, payloads = self.outbox.calls.take_unsent(most)
         if payloads:
             assert self.inbox.accept(first, payloads)[1] == []
 
     @rule(most=st.integers(1, 4))
     def carry_replies(self, most: int) -> None:
-        first, replies = self.inbox.take_unsent(most)
+        first, replies = self.inbox.replies.take_unsent(most)
         if replies:
             self.outbox.accept_replies(first, replies)
 
@@ -210,12 +210,12 @@ class JoinedBoxes(RuleBasedStateMachine):
 
     @rule()
     def renew(self) -> None:
-        self.outbox.resend_all()
-        self.inbox.resend_all()
+        self.outbox.calls.resend_all()
+        self.inbox.replies.resend_all()
 
     @rule(data=st.data())
     def cover(self, data: st.DataObject) -> None:
-        self.outbox.cover(data.draw(st.integers(0, self.inbox.finished).map(Seqno)))
+        self.outbox.calls.drop_below(data.draw(st.integers(0, self.inbox.replies.upper).map(Seqno)))
 
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
@@ -229,15 +229,15 @@ class JoinedBoxes(RuleBasedStateMachine):
 
     @invariant()
     def frontiers_are_in_order(self) -> None:
-        assert self.inbox.released <= self.inbox.finished <= self.inbox.started <= self.inbox.received
-        assert self.outbox.floor <= self.outbox.next_seqno
+        assert self.inbox.replies.floor <= self.inbox.replies.upper <= self.inbox.started <= self.inbox.received
+        assert self.outbox.calls.floor <= self.outbox.calls.upper
 
     @invariant()
     def bytes_are_those_kept(self) -> None:
-        assert self.outbox.bytes == sum(map(len, self.submitted[self.outbox.floor :]))
+        assert self.outbox.calls.bytes == sum(map(len, self.submitted[self.outbox.calls.floor :]))
         waiting = sum(map(len, self.submitted[self.inbox.started : self.inbox.received]))
-        cached = sum(len(b"done " + payload) for payload in self.executed[self.inbox.released :])
-        assert self.inbox.bytes == waiting + cached
+        cached = sum(len(b"done " + payload) for payload in self.executed[self.inbox.replies.floor :])
+        assert self.inbox.queue_bytes + self.inbox.replies.bytes == waiting + cached
 
     def teardown(self) -> None:
         self.renew()

@@ -103,7 +103,7 @@ def _(original: Any, self: Lineage, channel: Channel, receiver: Any, enough: Any
 
 @mutant("forget a reply's lineage", "1 no orphans", Peer, "_send")
 def _(original: Any, self: Peer, other: Counterpart) -> None:
-    if not other.outbox.has_unsent:
+    if not other.outbox.calls.has_unsent:
         other.channel.version = self.lineage.version
     original(self, other)
 
@@ -367,7 +367,7 @@ def _(original: Any, self: Peer, event: Any) -> None:
     caller = self.program.current
     original(self, event)
     assert caller is not None
-    caller.inbox.covered = caller.inbox.finished
+    caller.inbox.covered = caller.inbox.replies.upper
 
 
 @mutant("release replies when they have come", "12 deleted too early", Outbox, "accept_replies")

@@ -1,0 +1,27 @@
+"""The benchmarks run, and measure what they say; how fast anything is, no test asserts."""
+
+import pytest
+
+from benchmarks import core_path
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_core_path_runs_every_call_and_commits_it(encoded: bool) -> None:
+    pair = core_path.Pair(encoded=encoded)
+    assert core_path.cost_microseconds(pair, 12_000) > 0
+    assert pair.calls == 12_000
+    assert pair.actor.lineage.upper == 12_000
+    assert pair.actor.durability.checkpointed > 0
+    assert pair.actor.lineage.committed[pair.actor.id] > 11_000
+
+
+def test_benchmark_prints_every_figure_beside_its_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    core_path.main(total=21_000)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4
+    assert all("bar" in line for line in lines)
+
+
+@pytest.mark.parametrize("needs_grow", [False, True])
+def test_entry_in_a_run_costs_at_most_sixteen_bytes(needs_grow: bool) -> None:
+    assert core_path.entry_bytes(1000, needs_grow=needs_grow) <= 16
