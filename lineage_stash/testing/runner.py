@@ -87,7 +87,7 @@ def _tallies(starts: range, sizes: list[int], workers: int) -> Iterator[Tally]:
 def simulate(first: int, count: int, workers: int) -> int:
     """Run schedules, print one line, and the story of the first violation; the exit code says whether there was any."""
     started = time.perf_counter()
-    on_progress = _progress_bar(count) if sys.stderr.isatty() else lambda _: None
+    on_progress = _progress_bar(count) if sys.stderr.isatty() else _progress_lines(count)
     total = run_many(first, count, workers, on_progress)
     seconds = time.perf_counter() - started
     if total.violations:
@@ -97,6 +97,20 @@ def simulate(first: int, count: int, workers: int) -> int:
         f"replayed={total.replayed} violations={len(total.violations)} rate={total.schedules / seconds:.0f}/s"
     )
     return 1 if total.violations else 0
+
+
+def _progress_lines(count: int) -> Callable[[Tally], None]:
+    """A line after every tenth, for whoever reads a log."""
+    told = 0
+
+    def advance(total: Tally) -> None:
+        nonlocal told
+        tenths = total.schedules * 10 // count
+        if told < tenths < 10:
+            told = tenths
+            print(f"{tenths * 10} %: {total.schedules} schedules, {len(total.violations)} violations", file=sys.stderr)
+
+    return advance
 
 
 def _progress_bar(count: int) -> Callable[[Tally], None]:
