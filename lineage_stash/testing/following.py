@@ -47,7 +47,7 @@ class Following(Ghosts):
         self.strayed: dict[str, str] = {}
         self.done: dict[PeerId, int] = {}
         self.unsettled_nodes: dict[NodeId, int] = {}
-        self.worst_failures = 0
+        self.worst_failures: dict[int, int] = {}
 
     # following a machine
 
@@ -237,7 +237,12 @@ class Following(Ghosts):
 
     def _note_failed_node(self, node: NodeId) -> None:
         self.unsettled_nodes[node] = self.world.steps
-        self.worst_failures = max(self.worst_failures, len(self.unsettled_nodes))
+        self._note_worst_failures()
+
+    def _note_worst_failures(self) -> None:
+        """How many nodes were down at once, by how many rounds were decided at the time."""
+        rounds = len(self.world.decisions)
+        self.worst_failures[rounds] = max(self.worst_failures.get(rounds, 0), len(self.unsettled_nodes))
 
     # effects
 

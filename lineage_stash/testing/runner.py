@@ -92,6 +92,8 @@ def simulate(first: int, count: int, workers: int) -> int:
     seconds = time.perf_counter() - started
     if total.violations:
         tell(min(total.violations)[0])
+        for seed, invariant, text in sorted(total.violations)[1:]:
+            print(f"also seed {seed}: {invariant}: {text}")
     print(
         f"schedules={total.schedules} events={total.events} crashes={total.crashes} recoveries={total.recoveries} "
         f"replayed={total.replayed} violations={len(total.violations)} rate={total.schedules / seconds:.0f}/s"
