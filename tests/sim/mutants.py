@@ -81,6 +81,10 @@ def bounded(schedule: Schedule) -> bool:
     return schedule.max_failures is not None
 
 
+def stormy(schedule: Schedule) -> bool:
+    return bounded(schedule) and len(schedule.faults) >= 4
+
+
 def with_checkpoints(schedule: Schedule) -> bool:
     return schedule.checkpoint_every is not None
 
@@ -116,7 +120,7 @@ def _(original: Any, self: Lineage, channel: Channel, receiver: Any, enough: Any
     return forwarded
 
 
-@mutant("hold nothing during a round", "1 no orphans", Promises, "must_hold", bounded)
+@mutant("hold nothing during a round", "1 no orphans", Promises, "must_hold", stormy)
 def _(original: Any, self: Promises, held: Any, round_: Any) -> bool:
     return False
 
