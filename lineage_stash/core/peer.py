@@ -162,7 +162,7 @@ class Peer:
         self._deliver_in_order(counterpart, channel)
 
     def _deliver_in_order(self, counterpart: Counterpart, channel: Channel) -> None:
-        if self.promises.ignores(counterpart.peer):
+        if self.promises.refuses(counterpart.peer, channel.incarnation):
             return
         while (message := channel.early.get(channel.expected)) is not None:
             if self.promises.must_hold(message.batch, message.round):

@@ -172,7 +172,7 @@ class Following(Ghosts):
         if marks[0] < followed.progress[0]:
             self.fail("7 never back", f"{peer.id} forgot a round", peer.id)
         followed.progress[0] = marks[0]
-        if lineage.stash.bytes > len(self.world.members) * self.world.policy.stash_cap_bytes + 512:
+        if lineage.stash.bytes > len(self.world.members) * self.world.policy.stash_cap_bytes + 128:
             self.fail("15 bounded", f"{peer.id} holds {lineage.stash.bytes} bytes of lineage", peer.id)
         if marks[1] != followed.progress[1]:
             followed.progress[1] = marks[1]

@@ -142,11 +142,6 @@ def _(original: Any, self: Promises, sender: Any, incarnation: Any) -> bool:
     return False
 
 
-@mutant("carry out a round that another one won", "10 recovery ends", Coordinator, "_on_published", faulty)
-def _(original: Any, self: Coordinator, event: events.Published) -> None:
-    original(self, events.Published(self.proposal))
-
-
 # 2 merge before execute
 
 
@@ -196,7 +191,7 @@ def _(original: Any, self: Program, other: Counterpart) -> None:
 
 @mutant("drop only what has finished", ("4 exactly once", "3 replay equality"), Inbox, "accept", faulty)
 def _(original: Any, self: Inbox, first: Any, calls: Any) -> Any:
-    if first < self.received and self.finished < self.received:
+    if first < self.received and self.replies.upper < self.received:
         first = self.received
     return original(self, first, calls)
 
@@ -330,12 +325,6 @@ def _(original: Any, self: Peer, event: Any) -> None:
     return None
 
 
-@mutant("leave a lagging replica behind", ("9 committed in the end", "10 recovery ends"), Quorum, "_repair_laggards",
-        lambda schedule: schedule.lost_replica)  # fmt: skip
-def _(original: Any, self: Quorum, answers: Any) -> None:
-    return None
-
-
 @mutant("leave results out of a checkpoint", "10 recovery ends", durability, "capture", with_checkpoints)
 def _(original: Any, counterparts: Any) -> Any:
     calls_to, calls_from = original(counterparts)
@@ -394,9 +383,11 @@ def _(original: Any, self: Replica, request: Any) -> Any:
     return original(self, request._replace(dead=()))
 
 
-@mutant("settle before fencing", ("13 zombies", "8 truncated is committed"), Replica, "_is_fenced", faulty)
-def _(original: Any, self: Replica, piece: Any, log: Log) -> bool:
-    return False
+@mutant("settle before fencing", ("13 zombies", "8 truncated is committed"), Replica, "_append", faulty)
+def _(original: Any, self: Replica, request: Any) -> Any:
+    fenced, self.fenced = self.fenced, {}
+    held, self.fenced = original(self, request), fenced
+    return held
 
 
 @mutant("fence reads but not checkpoints", ("13 zombies", "11 one moment", "12 deleted too early"), Replica,

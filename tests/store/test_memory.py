@@ -260,3 +260,12 @@ def test_repair_that_takes_longer_than_a_tick_is_finished() -> None:
         turn(away=0)
     assert len(done) == 2
     assert replicas[2].logs[log(0, 3).peer].upper == 5
+
+
+def test_replica_that_twice_held_less_than_another_is_brought_up() -> None:
+    store = ThreeReplicas((1,))
+    store.append(log(0, 4))
+    store.away = (0,)
+    store.watch(P)
+    store.watch(P)
+    assert [upper for _, _, upper in store.watch(P)] == [4, 4]
