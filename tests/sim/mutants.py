@@ -81,10 +81,6 @@ def bounded(schedule: Schedule) -> bool:
     return schedule.max_failures is not None
 
 
-def stormy(schedule: Schedule) -> bool:
-    return bounded(schedule) and len(schedule.faults) >= 4
-
-
 def with_checkpoints(schedule: Schedule) -> bool:
     return schedule.checkpoint_every is not None
 
@@ -118,11 +114,6 @@ def _(original: Any, self: Lineage, channel: Channel, receiver: Any, enough: Any
     needs, self.needs = self.needs, own
     forwarded, self.needs = original(self, channel, receiver, enough), needs
     return forwarded
-
-
-@mutant("hold nothing during a round", "1 no orphans", Promises, "must_hold", stormy)
-def _(original: Any, self: Promises, held: Any, round_: Any) -> bool:
-    return False
 
 
 @mutant("go on without the silent", ("1 no orphans", "6 max_failures"), Coordinator, "_on_ticked", faulty)
