@@ -4,6 +4,7 @@ A backend implements `ask`: the answers to one request, or none where nothing ca
 promise are written once, here. A backend of several replicas answers by a majority and merges what they say.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import product
 from typing import Any, NamedTuple
@@ -46,15 +47,15 @@ class Appended(NamedTuple):
     refused: bool
 
 
-class Verbs:
+class Verbs(ABC):
     """The verbs over whatever answers requests."""
 
     def __init__(self, quorum: int = 1) -> None:
         self.quorum = quorum
 
+    @abstractmethod
     def ask(self, request: contract.Request) -> tuple[Any, ...]:
         """The answers of a quorum, or none: then nobody knows."""
-        raise NotImplementedError
 
     def append(self, *ranges: Range, segments: Segments = FIRST_LIFE, settling: bool = False) -> Appended:
         """Append, and how far the first range's log is durable by all that is known."""
