@@ -11,10 +11,11 @@ from typing import Any, get_args
 
 from lineage_stash import codec
 from lineage_stash.core import effects, events
+from lineage_stash.core.batch import Range
 from lineage_stash.core.channel import Message
 from lineage_stash.core.checkpoint import Checkpoint, age
 from lineage_stash.core.frontier import START
-from lineage_stash.core.history import History
+from lineage_stash.core.history import History, Segments
 from lineage_stash.core.ids import Incarnation, Index, Member, PeerId
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.policy import Policy
@@ -190,11 +191,14 @@ class Shell:
 
     # out: to the store
 
+    def _segments_of(self, ranges: tuple[Range, ...]) -> tuple[tuple[PeerId, Segments], ...]:
+        """What history says of the logs that are written to."""
+        peers = dict.fromkeys(piece.peer for piece in ranges)
+        return tuple((peer, self.machine.history.segments(peer)) for peer in peers)
+
     def _append(self, effect: effects.AppendToStore) -> None:
-        peers = dict.fromkeys(piece.peer for piece in effect.ranges)
-        segments = tuple((peer, self.machine.history.segments(peer)) for peer in peers)
         asker = (self._peer.id, self._peer.incarnation)
-        request = contract.Append(effect.ranges, segments, (), effect.watch, False, asker)
+        request = contract.Append(effect.ranges, self._segments_of(effect.ranges), (), effect.watch, False, asker)
         self.store.request(request, self._on_appended)
 
     def _on_appended(self, replies: tuple[Any, ...]) -> None:
@@ -223,9 +227,7 @@ class Shell:
         self.store.request(contract.Fence(effect.dead, effect.lowers), on_fenced)
 
     def _settle(self, effect: effects.StoreSettlement) -> None:
-        peers = dict.fromkeys(piece.peer for piece in effect.ranges)
-        segments = tuple((peer, self.machine.history.segments(peer)) for peer in peers)
-        request = contract.Append(effect.ranges, segments, (), (), True)
+        request = contract.Append(effect.ranges, self._segments_of(effect.ranges), (), (), True)
         self.store.request(request, lambda _: self.feed(events.SettlementStored(effect.attempt)))
 
     # out: to the registry

@@ -10,6 +10,8 @@ Rules:
 
 from typing import NamedTuple
 
+from lineage_stash.core.batch import Range
+from lineage_stash.core.entry import Entry
 from lineage_stash.core.frontier import START
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Index, PeerId, Round
 
@@ -71,6 +73,13 @@ class History:
     def limit(self, peer: PeerId, incarnation: Incarnation) -> Index | None:
         """Below which index entries written by `incarnation` survive; None if there is no end yet."""
         return limit_in(self._segments.get(peer, ()), incarnation)
+
+    def surviving(self, piece: Range) -> tuple[Entry, ...]:
+        """The entries of a range that no later incarnation has ended."""
+        limit = self.limit(piece.peer, piece.incarnation)
+        if limit is None or limit >= piece.upper:
+            return piece.entries
+        return piece.entries[: max(0, limit - piece.lower)]
 
     def pieces(self, peer: PeerId, lower: Index, upper: Index) -> list[tuple[Incarnation, Index, Index]]:
         """Split `[lower, upper)` of a log by the incarnation that wrote it."""

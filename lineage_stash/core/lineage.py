@@ -68,18 +68,12 @@ class Lineage:
         """Take in a batch that was judged: afterwards this peer depends on all that it names."""
         self.commit(batch.committed)
         for piece in batch.ranges:
-            entries = self._surviving(piece)
+            entries = self.history.surviving(piece)
             if entries:
                 self.stash.merge(piece.peer, piece.lower, entries)
                 self._need(piece.peer, Index(piece.lower + len(entries)))
         for peer, upper in batch.needs:
             self._need(peer, upper)
-
-    def _surviving(self, piece: Range) -> tuple[Entry, ...]:
-        limit = self.history.limit(piece.peer, piece.incarnation)
-        if limit is None or limit >= piece.upper:
-            return piece.entries
-        return piece.entries[: max(0, limit - piece.lower)]
 
     def _need(self, peer: PeerId, upper: Index) -> None:
         if peer == self.me or upper <= self.committed.get(peer, START):

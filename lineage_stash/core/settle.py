@@ -40,8 +40,7 @@ def assemble(ranges: Iterable[Range], committed: Frontier, history: History) -> 
     """Join overlapping ranges per log, from its committed index on, dropping what earlier rounds have ended."""
     by_peer: dict[PeerId, list[tuple[Index, tuple[Entry, ...]]]] = {}
     for piece in ranges:
-        limit = history.limit(piece.peer, piece.incarnation)
-        kept = piece.entries if limit is None else piece.entries[: max(0, limit - piece.lower)]
+        kept = history.surviving(piece)
         if kept:
             by_peer.setdefault(piece.peer, []).append((piece.lower, kept))
     stretches: dict[PeerId, Stretch] = {}

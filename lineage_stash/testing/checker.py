@@ -27,7 +27,6 @@ class Checker(Following):
 
     def __init__(self, world: "World") -> None:
         super().__init__(world)
-        self.orphaned: list[str] = []
         self.fenced: dict[tuple[int, PeerId], int] = {}
 
     # the world around
@@ -118,7 +117,6 @@ class Checker(Following):
             self.fail("5 nondeterminism", text, process.address.split("@")[0])
         if kind == "orphan":
             self._check_bound_was_exceeded(process, text)
-            self.orphaned.append(text)
 
     def _check_bound_was_exceeded(self, process: "Process", text: str) -> None:
         """Whoever reports lost lineage may be some rounds behind: what counts is all that failed since."""

@@ -137,5 +137,4 @@ class Ghosts:
 
 def hash_of(payload: bytes) -> int:
     """A checksum for comparing."""
-
     return crc32(payload)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from lineage_stash import codec
 from lineage_stash.core import effects, events
 from lineage_stash.core.history import Decision, History
 from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId, Round
@@ -117,8 +118,6 @@ class Process:
         if self.shell is not None:
             self.shell.on_replica_answer(replica, number, frame)
         else:
-            from lineage_stash import codec
-
             self.store.on_reply(replica, number, codec.decode(frame))
 
     def _feed(self, event: object) -> None:

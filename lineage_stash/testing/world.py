@@ -194,14 +194,13 @@ class World:
         for peer in self.members:
             process = self.current(peer)
             if process is not None and not process.alive and peer not in self.retired and peer not in gone:
-                self._notice(peer, process)
+                self._notice(process)
         self.later(SUPERVISE_MS, self._supervise)
 
-    def _notice(self, peer: PeerId, process: Process) -> None:
+    def _notice(self, process: Process) -> None:
         coordinator = self.coordinator
         if coordinator is not None:
-            incarnation = Incarnation(int(process.address.split("@")[1]))
-            self.transmit(coordinator, codec.encode(events.Suspected(peer, incarnation)))
+            self.transmit(coordinator, suspicion_of(process))
 
     # network
 
@@ -319,8 +318,7 @@ class World:
             self.crashes += 1
             self.checker.after_crash(process)
             if "@" in process.address:
-                peer = PeerId(process.address.split("@")[0])
-                self.later(self.draw.randrange(2, NOTICE_MS), lambda: self._notice(peer, process))
+                self.later(self.draw.randrange(2, NOTICE_MS), lambda: self._notice(process))
 
     def _crash(self, fault: Fault) -> None:
         if (process := self._pick(fault)) is not None:
@@ -342,20 +340,16 @@ class World:
     def _pause(self, fault: Fault) -> None:
         if (process := self._pick(fault)) is not None:
             process.asleep_until = self.now_ms + fault.length_ms * 3
-            peer, incarnation = process.address.split("@")
-            suspected = codec.encode(events.Suspected(PeerId(peer), Incarnation(int(incarnation))))
             coordinator = self.coordinator
             if fault.target % 2 and coordinator is not None:
                 self.checker.after_suspicion(process)
-                self.transmit(coordinator, suspected)
+                self.transmit(coordinator, suspicion_of(process))
 
     def _suspect(self, fault: Fault) -> None:
         coordinator = self.coordinator
         if (process := self._pick(fault)) is not None and coordinator is not None:
             self.checker.after_suspicion(process)
-            peer, incarnation = process.address.split("@")
-            frame = codec.encode(events.Suspected(PeerId(peer), Incarnation(int(incarnation))))
-            self.transmit(coordinator, frame)
+            self.transmit(coordinator, suspicion_of(process))
 
     def _pick_coordinator(self, fault: Fault) -> Process | None:
         alive = [process for process in self.coordinators if process.alive]
@@ -386,6 +380,11 @@ class World:
 
     def _registry_away(self, fault: Fault) -> None:
         self.registry_away_until = self.now_ms + fault.length_ms
+
+
+def suspicion_of(process: Process) -> bytes:
+    """What a coordinator is told of a process that is taken for dead."""
+    return codec.encode(events.Suspected(process.name, Incarnation(int(process.address.split("@")[1]))))
 
 
 _FAULTS: dict[str, Callable[[World, Fault], None]] = {
