@@ -3,7 +3,8 @@
 A frame is one byte of version, four bytes of checksum, and a msgpack body `[kind, peers, fields…]`. Peer ids are
 spelled once per frame, in `peers`, and are numbers everywhere else; every field has a declared type. Entries travel in
 columns: runs of calls from one caller are `(kind, caller, first seqno, count)`, digests are four bytes each, needs are
-listed only where they grew. So an entry of a run costs a few bytes. An unknown version, a wrong checksum and a body
+listed only where they grew. So an entry of a run costs a few bytes. A payload that is logged by content is left out of
+a message to the caller that sent it and still has it. An unknown version, a wrong checksum and a body
 that does not decode are refused with a `FrameError` before anything is looked at; nothing here unpickles.
 """
 
@@ -27,6 +28,8 @@ VERSION = 1
 HEADER_BYTES = 5
 
 RAN, RAN_WITH_CONTENT, READ, WAITED = range(4)
+
+NOBODY = PeerId("")
 
 N = Annotated[int, msgspec.Meta(ge=0)]
 """Any of the protocol's numbers: none is negative."""
@@ -72,7 +75,7 @@ class Names:
 # Ranges of entries, in columns.
 
 
-def _pack_range(piece: Range, names: Names) -> WireRange:
+def _pack_range(piece: Range, names: Names, knows_payloads: PeerId = NOBODY) -> WireRange:
     runs: list[int] = []
     digests = array("I")
     needs: list[int] = []
@@ -80,7 +83,7 @@ def _pack_range(piece: Range, names: Names) -> WireRange:
     run = (-1, -1, -1)
     count = 0
     for position, entry in enumerate(piece.entries):
-        kind, caller, seqno = _kind_of(entry, names, blobs)
+        kind, caller, seqno = _kind_of(entry, names, blobs, knows_payloads)
         if (kind, caller) == run[:2] and seqno == run[2] + count:
             count += 1
         else:
@@ -97,9 +100,9 @@ def _pack_range(piece: Range, names: Names) -> WireRange:
     return names.number(piece.peer), piece.incarnation, piece.lower, runs, digests.tobytes(), needs, blobs
 
 
-def _kind_of(entry: Entry, names: Names, blobs: list[bytes]) -> tuple[int, int, int]:
+def _kind_of(entry: Entry, names: Names, blobs: list[bytes], knows_payloads: PeerId) -> tuple[int, int, int]:
     if isinstance(entry, Ran):
-        if entry.payload is None:
+        if entry.payload is None or entry.caller == knows_payloads:
             return RAN, names.number(entry.caller), entry.seqno
         blobs.append(entry.payload)
         return RAN_WITH_CONTENT, names.number(entry.caller), entry.seqno
@@ -157,10 +160,12 @@ def _unpack_ranges(wire: list[WireRange], names: Names) -> tuple[Range, ...]:
     return tuple([_unpack_range(piece, names) for piece in wire])
 
 
-def _pack_batch(batch: Batch, names: Names) -> WireBatch | None:
+def _pack_batch(batch: Batch, names: Names, sender: PeerId, receiver: PeerId) -> WireBatch | None:
+    """What the receiver sent to the sender it has kept, because the sender has not said yet that it may forget."""
     if not batch.ranges and not batch.needs and not batch.committed:
         return None
-    return _pack_ranges(batch.ranges, names), names.pack(batch.needs), names.pack(batch.committed)
+    ranges = [_pack_range(piece, names, receiver if piece.peer == sender else NOBODY) for piece in batch.ranges]
+    return ranges, names.pack(batch.needs), names.pack(batch.committed)
 
 
 def _unpack_batch(wire: WireBatch | None, names: Names) -> Batch:
@@ -179,7 +184,8 @@ def _pack_message(message: Message, names: Names) -> list[Any]:
         names.number(message.sender), message.sender_incarnation, names.number(message.receiver),
         message.receiver_incarnation, message.round, message.number, message.acknowledged,
         None if hello is None else [hello.node, hello.replayable], message.first_call, message.calls,
-        message.first_reply, message.replies, message.covered, message.released, _pack_batch(message.batch, names),
+        message.first_reply, message.replies, message.covered, message.released,
+        _pack_batch(message.batch, names, message.sender, message.receiver),
     ]  # fmt: skip
 
 

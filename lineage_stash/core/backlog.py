@@ -29,6 +29,11 @@ class Backlog:
             self.bytes += len(item)
         return number
 
+    def __getitem__(self, number: Seqno) -> bytes:
+        """The payload with this number, which must be kept."""
+        assert number >= self.floor, f"payload {number} was dropped, below {self.floor}"
+        return self.items[number - self.floor]
+
     def restore(self, floor: Seqno, upper: Seqno, items: tuple[bytes, ...]) -> None:
         """Go on from the moment of a checkpoint; nothing of it has travelled yet."""
         self.floor = self.unsent = floor
@@ -36,18 +41,28 @@ class Backlog:
         self.items.extend(items)
         self.bytes = sum(map(len, items))
 
-    def take_unsent(self, most: int) -> tuple[Seqno, tuple[bytes, ...]]:
-        """The next payloads to put into a message, and the number of the first."""
+    def take_unsent(self, most: int, most_bytes: int) -> tuple[Seqno, tuple[bytes, ...]]:
+        """The next payloads to put into a message, at least one if there is any, and the number of the first."""
         items = self.items
         first = max(self.unsent, self.floor)
         skipped = first - self.floor
         count = min(most, len(items) - skipped)
         if count <= 0:
             return first, ()
+        if self.bytes > most_bytes:
+            count = self._count_within(most_bytes, skipped, count)
         self.unsent = Seqno(first + count)
         if count == len(items):
             return first, tuple(items)
         return first, tuple([items[position] for position in range(skipped, skipped + count)])
+
+    def _count_within(self, most_bytes: int, skipped: int, most: int) -> int:
+        total = 0
+        for count in range(most):
+            total += len(self.items[skipped + count])
+            if total > most_bytes:
+                return max(1, count)
+        return most
 
     @property
     def has_unsent(self) -> bool:

@@ -7,6 +7,7 @@ stay.
 from lineage_stash.core.batch import Batch
 from lineage_stash.core.channel import UNNUMBERED, Channel, Message
 from lineage_stash.core.checkpoint import CallsFrom, CallsTo, Checkpoint
+from lineage_stash.core.entry import Entry, Ran
 from lineage_stash.core.ids import Incarnation, Member, PeerId, Round, Seqno
 from lineage_stash.core.inbox import Inbox
 from lineage_stash.core.outbox import Outbox
@@ -29,6 +30,18 @@ class Counterpart:
         self.member = member
         self.logged_by_content = not member.replayable
 
+    def fill_in(self, batch: Batch, me: PeerId) -> Batch:
+        """Put back the payloads that this peer sent and the other side, logging them, did not send back."""
+        return batch._replace(ranges=tuple(
+            piece._replace(entries=tuple(self._filled(entry, me) for entry in piece.entries))
+            if piece.peer == self.peer else piece for piece in batch.ranges
+        ))  # fmt: skip
+
+    def _filled(self, entry: Entry, me: PeerId) -> Entry:
+        if isinstance(entry, Ran) and entry.caller == me and entry.payload is None:
+            return Ran(me, entry.seqno, self.outbox.calls[entry.seqno], entry.digest, entry.needs)
+        return entry
+
     @property
     def wants_to_send(self) -> bool:
         """Whether calls, replies or news about them wait."""
@@ -47,11 +60,12 @@ class Counterpart:
         self.inbox.replies.resend_all()
         self.inbox.told_covered = self.outbox.told_released = Seqno(0)
 
-    def compose(self, me: Member, incarnation: Incarnation, round_: Round, batch: Batch, most: int) -> Message:
+    def compose(self, me: Member, incarnation: Incarnation, round_: Round, batch: Batch, most: int,
+                most_bytes: int) -> Message:  # fmt: skip
         """The next numbered message, with everything that waits."""
         channel, outbox, inbox = self.channel, self.outbox, self.inbox
-        first_call, calls = outbox.calls.take_unsent(most)
-        first_reply, replies = inbox.replies.take_unsent(most)
+        first_call, calls = outbox.calls.take_unsent(most, most_bytes)
+        first_reply, replies = inbox.replies.take_unsent(most, most_bytes)
         inbox.told_covered = inbox.covered
         outbox.told_released = outbox.released
         message = Message(
@@ -115,4 +129,12 @@ def calls_in_record(record: Checkpoint, callee: PeerId) -> tuple[Seqno, tuple[by
     for peer, calls in record.calls_to:
         if peer == callee:
             return calls.floor, calls.payloads
+    return Seqno(0), ()
+
+
+def replies_in_record(record: Checkpoint, caller: PeerId) -> tuple[Seqno, tuple[bytes, ...]]:
+    """The replies for `caller` that a retired peer left in its record."""
+    for peer, calls in record.calls_from:
+        if peer == caller:
+            return calls.released, calls.replies
     return Seqno(0), ()

@@ -2,8 +2,9 @@
 
 Rules:
 - One flush is under way at a time: at once when idle, gathered while one is under way.
-- A checkpoint is taken between two calls, is held by the gate like any output, and covers or releases nothing before a
-  majority has stored it. One that was restored is stored again first: fewer than a majority may have had it.
+- A checkpoint is of one moment between two calls: whoever executes copies the state when it is asked, before anything
+  else runs, and may hand the copy over later. It is held by the gate like any output, and covers or releases nothing
+  before a majority has stored it. One that was restored is stored again first: fewer may have had it.
 - A peer leaves when its outputs are out, all it holds of anybody's lineage is committed, and its calls are in others'
   committed logs. Where it can be run again its payloads are in its record; otherwise they are in its callees' logs.
 """
@@ -26,7 +27,7 @@ from lineage_stash.core.effects import (
     StoreCheckpoint,
     TruncateStore,
 )
-from lineage_stash.core.frontier import START
+from lineage_stash.core.frontier import START, Frontier
 from lineage_stash.core.gate import Gate, Output
 from lineage_stash.core.ids import Incarnation, Index, Member, PeerId, Seqno
 from lineage_stash.core.lineage import Lineage
@@ -54,9 +55,10 @@ class Durability:
         self.flushing = False
         self.checkpointed = START
         self.checkpoint_under_way: Checkpoint | None = None
-        self.capturing = False
-        self.capturing_last = False
+        self.capturing: Frontier | None = None
         self.retiring = False
+        self.killed = False
+        self.last_words = b""
         self.recorded = False
         self._logged_calls: deque[tuple[Index, Counterpart, Seqno]] = deque()
 
@@ -126,30 +128,38 @@ class Durability:
     def checkpoint_if_due(self) -> None:
         """Have the state copied, if enough was logged since the last time."""
         every = self.policy.checkpoint_every_entries
-        if every is None or self.program.script or self.checkpoint_under_way or self.program.paused:
+        if every is None or self.program.script or self.checkpoint_under_way or self.program.leaving:
             return
         if self.lineage.upper - self.checkpointed >= every:
             self._capture(last=False)
 
     def _capture(self, *, last: bool) -> None:
-        self.program.paused = True
-        self.capturing = True
-        self.capturing_last = last
-        self.emit(CaptureState())
-
-    def on_state_captured(self, event: events.StateCaptured) -> None:
-        """Put together a checkpoint of this moment."""
-        self.program.paused = self.retiring
-        self.capturing = False
+        """Put together a checkpoint of this moment, all but the state."""
         calls_to, calls_from = capture(self.counterparts)
         outputs = tuple((output.number, output.value) for output in self.gate.unaccepted.values())
-        checkpoint = Checkpoint(
-            self.member.peer, self.incarnation, self.lineage.upper, event.state, self.program.digest, calls_to,
-            calls_from, outputs, self.next_output, self.capturing_last,
+        self.checkpoint_under_way = Checkpoint(
+            self.member.peer, self.incarnation, self.lineage.upper, self.last_words, self.program.digest, calls_to,
+            calls_from, outputs, self.next_output, last,
         )  # fmt: skip
-        self.checkpointed = checkpoint.upper
-        self.checkpoint_under_way = checkpoint
-        self.gate.hold(checkpoint, dict(self.lineage.needs))
+        self.checkpointed = self.lineage.upper
+        self.capturing = dict(self.lineage.needs)
+        if last:
+            self.on_state_captured(events.StateCaptured(self.last_words))
+        else:
+            self.emit(CaptureState())
+
+    def on_state_captured(self, event: events.StateCaptured) -> None:
+        """The state of the moment that was asked for is here."""
+        assert self.checkpoint_under_way is not None, "a state was captured that was not asked for"
+        assert self.capturing is not None, "a state was captured twice"
+        self.checkpoint_under_way = self.checkpoint_under_way._replace(state=event.state)
+        self.gate.hold(self.checkpoint_under_way, self.capturing)
+        self.capturing = None
+
+    def on_capture_failed(self, _: events.CaptureFailed) -> None:
+        """The state cannot be copied: the log alone must do until the next attempt."""
+        self.checkpoint_under_way = None
+        self.capturing = None
 
     def on_checkpoint_stored(self, event: events.CheckpointStored) -> None:
         """A majority has it: free what it covers."""
@@ -189,16 +199,30 @@ class Durability:
     def on_retire_asked(self, _: events.RetireAsked) -> None:
         """The program has ended: run nothing more, and leave when nobody needs this peer."""
         self.program.busy = False
-        self.program.paused = True
+        self.program.leaving = True
         self.retiring = True
+
+    def on_kill_asked(self, event: events.KillAsked) -> None:
+        """Run nothing new, leave what is known as the record, and let every other call fail with the last words."""
+        self.program.leave(abandons_last_call=event.abandons_last_call)
+        self.retiring = self.killed = True
+        self.last_words = event.last_words
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the record is written: nothing that the program does from here on happens."""
+        under_way = self.checkpoint_under_way
+        return self.killed and (self.recorded or (under_way is not None and under_way.final))
 
     @property
     def may_leave(self) -> bool:
         """Whether nobody needs this peer any more; where it can be run again, a last checkpoint is taken first."""
         if not self.retiring or len(self.gate) or self.gate.unaccepted or self.lineage.needs:
             return False
-        if self.capturing or self.checkpoint_under_way:
+        if self.checkpoint_under_way or self.program.is_replaying:
             return False
+        if self.killed:
+            return True
         outboxes = [counterpart.outbox for counterpart in self.counterparts.values() if not counterpart.gone]
         if not self.member.replayable:
             return all(box.calls.floor >= box.calls.upper and box.released <= box.told_released for box in outboxes)

@@ -75,6 +75,23 @@ class StateCaptured(NamedTuple):
     state: bytes
 
 
+class CaptureFailed(NamedTuple):
+    """The program's state cannot be copied."""
+
+
+class RefsDropped(NamedTuple):
+    """The program has let go of refs without asking for their values."""
+
+    refs: tuple[Ref, ...]
+
+
+class KillAsked(NamedTuple):
+    """Somebody wants this peer gone for good: it finishes no call any more, and callers get its last words."""
+
+    last_words: bytes
+    abandons_last_call: bool = False
+
+
 class RetireAsked(NamedTuple):
     """A driver's program has ended, or an actor is no longer wanted."""
 

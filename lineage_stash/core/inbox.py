@@ -11,9 +11,9 @@ Rules:
 """
 
 from collections import deque
-from zlib import crc32
 
 from lineage_stash.core.backlog import Backlog
+from lineage_stash.core.digest import digest
 from lineage_stash.core.ids import Seqno
 
 
@@ -43,26 +43,26 @@ class Inbox:
                 differing.append(Seqno(first + position))
         fresh = calls[known:] if known else calls
         self.queue.extend(fresh)
-        self.queue_digests.extend(map(crc32, fresh))
+        self.queue_digests.extend(map(digest, fresh))
         self.queue_bytes += sum(map(len, fresh))
         self.received = Seqno(received + len(fresh))
         return len(fresh), differing
 
     def _differs(self, seqno: int, payload: bytes) -> bool:
         if seqno >= self.started:
-            return self.queue_digests[seqno - self.started] != crc32(payload)
+            return self.queue_digests[seqno - self.started] != digest(payload)
         position = len(self.digests) - (self.started - seqno)
-        return position >= 0 and self.digests[position] != crc32(payload)
+        return position >= 0 and self.digests[position] != digest(payload)
 
     def start(self) -> tuple[Seqno, bytes, int]:
         """Take the next call off the queue, with the digest of its arguments."""
         seqno = self.started
-        digest = self.queue_digests.popleft()
-        self.digests.append(digest)
+        counted = self.queue_digests.popleft()
+        self.digests.append(counted)
         self.started = Seqno(seqno + 1)
         payload = self.queue.popleft()
         self.queue_bytes -= len(payload)
-        return seqno, payload, digest
+        return seqno, payload, counted
 
     def finish(self, reply: bytes) -> None:
         """Cache the reply to the running call."""

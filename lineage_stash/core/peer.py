@@ -12,7 +12,7 @@ from collections.abc import Callable
 from lineage_stash.core import events
 from lineage_stash.core.channel import UNNUMBERED, Channel, Message
 from lineage_stash.core.checkpoint import Checkpoint
-from lineage_stash.core.counterpart import Counterpart, calls_in_record
+from lineage_stash.core.counterpart import Counterpart, calls_in_record, replies_in_record
 from lineage_stash.core.durability import Durability
 from lineage_stash.core.effects import (
     Effect,
@@ -35,6 +35,10 @@ from lineage_stash.core.promises import Promises
 
 LOOK_UP_TICKS = 8
 """How often a peer that is kept waiting looks whether a decision has passed it by."""
+
+OF_THE_PROGRAM = frozenset((events.CallSubmitted, events.GetStarted, events.WaitStarted, events.ReadStarted,
+                            events.ReadingTaken, events.OutputEmitted, events.CallFinished))  # fmt: skip
+"""What a program that was killed says no more, once its record is written."""
 
 
 class Peer:
@@ -74,7 +78,10 @@ class Peer:
             events.OutputEmitted: self.durability.on_output,
             events.CallFinished: self._on_finished,
             events.StateCaptured: self.durability.on_state_captured,
+            events.CaptureFailed: self.durability.on_capture_failed,
+            events.RefsDropped: lambda event: self.program.drop(event.refs),
             events.RetireAsked: self._on_retire_asked,
+            events.KillAsked: self._on_kill_asked,
             events.MessageArrived: lambda event: self._admit(event.message),
             events.Appended: self._on_appended,
             events.CheckpointStored: self._on_checkpoint_stored,
@@ -99,7 +106,7 @@ class Peer:
     def handle_all(self, happened: tuple[object, ...]) -> list[Effect]:
         """Take in several facts before answering, so that what they cause travels together."""
         for event in happened:
-            if not self.stopped:
+            if not self.stopped and not (self.durability.is_over and type(event) in OF_THE_PROGRAM):
                 self._handlers[type(event)](event)
         if not self.stopped:
             self._act()
@@ -182,8 +189,11 @@ class Peer:
     def _deliver(self, counterpart: Counterpart, message: Message) -> None:
         if message.hello is not None:
             counterpart.greet(message.hello)
-        self.lineage.merge(message.batch)
-        counterpart.channel.note_held(message.batch)
+        batch = message.batch
+        if batch.ranges and not self.member.replayable:
+            batch = counterpart.fill_in(batch, self.id)
+        self.lineage.merge(batch)
+        counterpart.channel.note_held(batch)
         counterpart.outbox.calls.drop_below(message.covered)
         counterpart.inbox.release(message.released)
         if message.replies:
@@ -222,7 +232,7 @@ class Peer:
     def _send(self, counterpart: Counterpart) -> None:
         batch = self.lineage.batch_for(counterpart.channel, counterpart.peer, self._well_held())
         message = counterpart.compose(self.member, self.incarnation, self.history.round, batch,
-                                      self.policy.calls_per_message)  # fmt: skip
+                                      self.policy.calls_per_message, self.policy.bytes_per_message)  # fmt: skip
         self._emit(SendMessage(message))
 
     def _acknowledge(self, counterpart: Counterpart) -> None:
@@ -242,6 +252,8 @@ class Peer:
     def _on_appended(self, event: events.Appended) -> None:
         self.durability.on_appended(event)
         self._deliver_held()
+        if self.durability.retiring:
+            self._try_to_leave()
 
     def _on_store_refused(self, _: events.StoreRefused) -> None:
         self._stop(Stop("the store has fenced this incarnation"))
@@ -261,6 +273,10 @@ class Peer:
         self.durability.on_retire_asked(event)
         self._try_to_leave()
 
+    def _on_kill_asked(self, event: events.KillAsked) -> None:
+        self.durability.on_kill_asked(event)
+        self._try_to_leave()
+
     def _try_to_leave(self) -> None:
         retire = self.durability.try_to_leave()
         if retire is not None:
@@ -276,11 +292,14 @@ class Peer:
         counterpart.inbox.release(counterpart.inbox.replies.upper)
 
     def _on_record_loaded(self, event: events.RecordLoaded) -> None:
-        """A caller has retired: what it left in its record is received from there."""
+        """A peer has retired: what it left in its record for this one, calls and replies, is received from there."""
         counterpart = self.counterpart(event.record.peer)
         first, calls = calls_in_record(event.record, self.id)
         if calls and first <= counterpart.inbox.received:
             self._receive_calls(counterpart, first, calls)
+        if counterpart.outbox.calls.upper:
+            counterpart.outbox.accept_replies(*replies_in_record(event.record, self.id))
+            counterpart.outbox.fail_rest(event.record.state)
 
     # time and rounds
 

@@ -15,6 +15,9 @@ class Policy(NamedTuple):
     calls_per_message: int = 1024
     """Most calls, and most replies, in one message: bounds a frame."""
 
+    bytes_per_message: int = 1024 * 1024
+    """Most bytes of calls, and of replies, in one message unless a single one is larger: keeps large ones flowing."""
+
     resend_after_ticks: int = 3
     """Ticks without acknowledgement before messages are sent again."""
 

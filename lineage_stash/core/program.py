@@ -15,10 +15,11 @@ from collections.abc import Callable
 from zlib import crc32
 
 from lineage_stash.core.counterpart import Counterpart
+from lineage_stash.core.digest import digest
 from lineage_stash.core.effects import Effect, FinishReplay, ReportFault, Resume, RunCall, RunMain, TakeReading
 from lineage_stash.core.entry import Entry, Ran, Read, Waited
 from lineage_stash.core.events import GetStarted, WaitStarted
-from lineage_stash.core.ids import CallId, Index, PeerId, Ref
+from lineage_stash.core.ids import CallId, Index, PeerId, Ref, Seqno
 from lineage_stash.core.lineage import Lineage
 
 MASK = 0xFFFFFFFF
@@ -40,10 +41,13 @@ class Program:
         self.digest = 0
         self.current: Counterpart | None = None
         self.busy = False
-        self.paused = False
+        self.leaving = False
+        self.abandoned = 0
+        self.repeats = False
         self.strayed = False
         self.ready: deque[Counterpart] = deque()
         self.waiting: GetStarted | WaitStarted | None = None
+        self.last_wanted: dict[PeerId, Seqno] = {}
         self.wait_ended = False
         self.held_back: Callable[[], None] | None = None
 
@@ -56,7 +60,7 @@ class Program:
 
     def run_next(self) -> bool:
         """Start the call that the log, or else the order of arrival, says is next; False if none can start now."""
-        if self.busy or self.paused or self.strayed:
+        if self.busy or self.strayed or (self.leaving and not self._script_goes_on()):
             return False
         counterpart = self._next_scripted() if self.script else self._next_arrived()
         if counterpart is None:
@@ -84,10 +88,11 @@ class Program:
         return None
 
     def _run(self, counterpart: Counterpart) -> None:
-        seqno, payload, digest = counterpart.inbox.start()
+        seqno, payload, counted = counterpart.inbox.start()
         self.busy = True
         self.current = counterpart
-        self.digest = (self.digest * 31 + digest) & MASK
+        self.repeats = bool(self.script)
+        self.digest = (self.digest * 31 + counted) & MASK
         if self.script:
             entry = self.script[0]
             call = CallId(counterpart.peer, self.me, seqno)
@@ -100,11 +105,26 @@ class Program:
             self.lineage.append(Ran(counterpart.peer, seqno, content, self.digest, self.lineage.take_unlogged()))
         self.emit(RunCall(CallId(counterpart.peer, self.me, seqno), payload))
 
+    def leave(self, *, abandons_last_call: bool) -> None:
+        """Run nothing but what the script still has; where asked, not the last call of that either."""
+        self.leaving = True
+        if abandons_last_call:
+            calls = [position for position, entry in enumerate(self.script) if isinstance(entry, Ran)]
+            self.abandoned = len(self.script) - calls[-1] if calls else 0
+
+    def _script_goes_on(self) -> bool:
+        if len(self.script) > self.abandoned:
+            return True
+        if self.script:
+            self.script.clear()
+            self.emit(FinishReplay(self.replayed))
+        return False
+
     def finish(self, reply: bytes) -> Counterpart:
         """The running call has a reply; return whose call it was."""
         caller = self.current
         assert caller is not None, "a call finished that was not running"
-        self.digest = crc32(reply, self.digest)
+        self.digest = digest(reply, self.digest)
         caller.inbox.finish(reply)
         self.current = None
         self.busy = False
@@ -118,6 +138,11 @@ class Program:
         return self.waiting is not None or (bool(self.script) and not self.busy)
 
     @property
+    def is_replaying(self) -> bool:
+        """Whether something is still to be done again, the running call included."""
+        return bool(self.script) or (self.busy and self.repeats)
+
+    @property
     def at_cap(self) -> bool:
         """Whether appending must wait for commits."""
         return self.lineage.stash.bytes >= self.cap_bytes
@@ -127,7 +152,7 @@ class Program:
         if self.at_cap and not self.script:
             self.held_back = lambda: self.submit(callee, payload, wanted)
             return
-        self.digest = crc32(payload, self.digest)
+        self.digest = digest(payload, self.digest)
         seqno = self.counterpart(callee).outbox.submit(payload, wanted)
         self.emit(Resume(Ref(callee, seqno)))
 
@@ -152,13 +177,17 @@ class Program:
         self._resume_read(value)
 
     def _resume_read(self, value: bytes) -> None:
-        self.digest = crc32(value, self.digest)
+        self.digest = digest(value, self.digest)
         self.emit(Resume(value))
 
     def wait(self, event: GetStarted | WaitStarted) -> None:
         """Go on when the values are there; a wait's outcome is recorded or recalled."""
         self.waiting = event
         self.wait_ended = False
+        if isinstance(event, GetStarted):
+            self.last_wanted = {}
+            for callee, seqno in event.refs:
+                self.last_wanted[callee] = max(seqno, self.last_wanted.get(callee, seqno))
         self.try_resume()
 
     def end_wait(self) -> None:
@@ -180,7 +209,8 @@ class Program:
             self._try_wait(waiting)
 
     def _try_get(self, refs: tuple[Ref, ...]) -> None:
-        if all(self._is_ready(ref) for ref in refs):
+        """Replies of one callee come in order, so that only the last one has to be looked for."""
+        if all(self.counterpart(callee).outbox.answered > last for callee, last in self.last_wanted.items()):
             self.waiting = None
             self.emit(Resume(tuple(self.counterpart(callee).outbox.results.pop(seqno) for callee, seqno in refs)))
 
@@ -189,11 +219,11 @@ class Program:
             entry = self.script[0]
             if not isinstance(entry, Waited) or entry.digest != self.digest:
                 self._stray(f"a wait where the log has {entry}")
-            elif all(self._is_ready(waiting.refs[position]) for position in entry.ready):
+            elif all(self.is_ready(waiting.refs[position]) for position in entry.ready):
                 self._recalled()
                 self._resume_wait(entry.ready)
             return
-        ready = tuple(position for position, ref in enumerate(waiting.refs) if self._is_ready(ref))
+        ready = tuple(position for position, ref in enumerate(waiting.refs) if self.is_ready(ref))
         if len(ready) >= waiting.at_least or self.wait_ended:
             if self.logs:
                 self.lineage.append(Waited(ready, self.digest, self.lineage.take_unlogged()))
@@ -204,7 +234,13 @@ class Program:
         self.digest = crc32(repr(ready).encode(), self.digest)
         self.emit(Resume(ready))
 
-    def _is_ready(self, ref: Ref) -> bool:
+    def drop(self, refs: tuple[Ref, ...]) -> None:
+        """Nobody will ask for these results any more."""
+        for callee, seqno in refs:
+            self.counterpart(callee).outbox.drop(seqno)
+
+    def is_ready(self, ref: Ref) -> bool:
+        """Whether the reply to a call has come."""
         return ref.seqno in self.counterpart(ref.callee).outbox.results
 
     # replay

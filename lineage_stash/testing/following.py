@@ -88,8 +88,6 @@ class Following(Ghosts):
         self._check_claims(followed, peer)
         if isinstance(event, events.CallFinished):
             self._check_reply(peer, event, result)
-        if isinstance(event, events.StateCaptured):
-            self._check_capture(followed, peer)
         if any(isinstance(effect, effects.Stop | effects.Retire) for effect in result[:-1]):
             self.fail("13 zombies", f"{followed.process.address} went on after it had stopped", peer.id)
         for effect in result:
@@ -343,17 +341,21 @@ class Following(Ghosts):
         elif before[0] != answered:
             self.fail("3 replay equality", f"{peer.id} answered {call} otherwise than before", peer.id)
 
-    def _check_capture(self, followed: Followed, peer: Peer) -> None:
+    def _note_capture(self, followed: Followed, peer: Peer, _: effects.CaptureState) -> None:
         checkpoint = peer.durability.checkpoint_under_way
-        if checkpoint is not None:
-            submitted = {callee: int(c.outbox.calls.upper) for callee, c in peer.counterparts.items()}
-            key = (followed.process.address, checkpoint.upper)
-            self.captured[key] = (followed.process.fingerprint(), submitted)
+        assert checkpoint is not None
+        key = (followed.process.address, checkpoint.upper)
+        self.captured[key] = (followed.process.fingerprint(), self._submitted(peer))
+
+    def _submitted(self, peer: Peer) -> dict[PeerId, int]:
+        return {callee: int(c.outbox.calls.upper) for callee, c in peer.counterparts.items()}
 
     def _check_checkpoint(self, followed: Followed, peer: Peer, effect: effects.StoreCheckpoint) -> None:
         """A checkpoint that becomes visible is of one moment, and all it depends on is committed."""
         checkpoint = effect.checkpoint
-        state, submitted = self.captured[(followed.process.address, checkpoint.upper)]
+        key = (followed.process.address, checkpoint.upper)
+        of_the_end = (hash_of(checkpoint.state), self._submitted(peer))
+        state, submitted = of_the_end if checkpoint.final else self.captured[key]
         finished = {caller: calls.finished for caller, calls in checkpoint.calls_from}
         ran: dict[PeerId, int] = {}
         for index, (call, _) in self.runs.get(peer.id, {}).items():
@@ -378,5 +380,6 @@ class Following(Ghosts):
     _checks: ClassVar[dict[type, Callable[..., None]]] = {
         effects.SendMessage: _check_send,
         effects.RunCall: _check_run,
+        effects.CaptureState: _note_capture,
         effects.StoreCheckpoint: _check_checkpoint,
     }

@@ -37,18 +37,18 @@ def inbox_of(*texts: str, finished: int = 0) -> Inbox:
 
 def test_calls_are_numbered_in_the_order_of_submission_and_taken_once() -> None:
     outbox = outbox_of("x", "y", "z")
-    assert outbox.calls.take_unsent(2) == (0, calls("x", "y"))
-    assert outbox.calls.take_unsent(2) == (2, calls("z"))
+    assert outbox.calls.take_unsent(2, ALL) == (0, calls("x", "y"))
+    assert outbox.calls.take_unsent(2, ALL) == (2, calls("z"))
     assert not outbox.calls.has_unsent
-    assert outbox.calls.take_unsent(2) == (3, ())
+    assert outbox.calls.take_unsent(2, ALL) == (3, ())
 
 
 def test_new_channel_sends_again_everything_that_is_not_covered() -> None:
     outbox = outbox_of("x", "y", "z")
-    outbox.calls.take_unsent(ALL)
+    outbox.calls.take_unsent(ALL, ALL)
     outbox.calls.drop_below(Seqno(1))
     outbox.calls.resend_all()
-    assert outbox.calls.take_unsent(ALL) == (1, calls("y", "z"))
+    assert outbox.calls.take_unsent(ALL, ALL) == (1, calls("y", "z"))
 
 
 def test_covered_payloads_are_freed_and_their_bytes_with_them() -> None:
@@ -64,7 +64,7 @@ def test_replayed_call_that_the_callee_covered_long_ago_is_numbered_but_not_kept
     outbox.calls.drop_below(Seqno(2))
     assert [outbox.submit(payload) for payload in calls("x", "y", "z")] == [0, 1, 2]
     assert outbox.calls.bytes == 1
-    assert outbox.calls.take_unsent(ALL) == (2, calls("z"))
+    assert outbox.calls.take_unsent(ALL, ALL) == (2, calls("z"))
 
 
 def test_repeated_replies_are_dropped() -> None:
@@ -123,10 +123,10 @@ def test_repeat_of_a_running_call_is_not_queued() -> None:
 
 def test_repeat_of_a_finished_call_finds_its_reply_on_a_new_channel() -> None:
     inbox = inbox_of("x", finished=1)
-    inbox.replies.take_unsent(ALL)
+    inbox.replies.take_unsent(ALL, ALL)
     inbox.replies.resend_all()
     assert inbox.accept(Seqno(0), calls("x")) == (0, [])
-    assert inbox.replies.take_unsent(ALL) == (0, (b"reply to x",))
+    assert inbox.replies.take_unsent(ALL, ALL) == (0, (b"reply to x",))
 
 
 def test_overlapping_calls_add_only_the_new_ones() -> None:
@@ -162,7 +162,7 @@ def test_release_ahead_of_a_replay_keeps_no_reply_that_nobody_will_ask_for() -> 
     for _ in range(3):
         inbox.start()
         inbox.finish(b"reply")
-    assert inbox.replies.take_unsent(ALL) == (2, (b"reply",))
+    assert inbox.replies.take_unsent(ALL, ALL) == (2, (b"reply",))
     assert inbox.replies.bytes == len(b"reply")
 
 
@@ -190,13 +190,13 @@ class JoinedBoxes(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 4))
     def carry_calls(self, most: int) -> None:
-        first, payloads = self.outbox.calls.take_unsent(most)
+        first, payloads = self.outbox.calls.take_unsent(most, ALL)
         if payloads:
             assert self.inbox.accept(first, payloads)[1] == []
 
     @rule(most=st.integers(1, 4))
     def carry_replies(self, most: int) -> None:
-        first, replies = self.inbox.replies.take_unsent(most)
+        first, replies = self.inbox.replies.take_unsent(most, ALL)
         if replies:
             self.outbox.accept_replies(first, replies)
 

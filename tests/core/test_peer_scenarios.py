@@ -395,8 +395,7 @@ def test_driver_leaves_only_when_nobody_needs_it_any_more(replayable: bool) -> N
     a.handle(events.Ticked())
     a.handle(events.Ticked())
     if replayable:
-        a.handle(events.StateCaptured(b""))
-        (stored,) = a.of(effects.StoreCheckpoint)
+        (stored,) = a.of(effects.StoreCheckpoint, ever=True)
         assert stored.checkpoint.final
         assert a.of(effects.Retire, ever=True) == []
         a.handle(events.CheckpointStored(stored.checkpoint.upper))
