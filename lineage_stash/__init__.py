@@ -1,8 +1,47 @@
 """Ray programs that survive `kill -9`: each call applied exactly once, with no wait for a log on the way of a call.
 
-Importing this package is cheap and loads no Ray: the protocol, its simulator and the test kit run without a cluster.
+`import lineage_stash as ray`, and leave the program as it is. Importing this package is cheap and loads no Ray: the
+protocol, its simulator and the test kit run without a cluster. The verbs are loaded when one is first used, and
+whatever is not a verb of this package is Ray's own.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from lineage_stash.on_ray.api import (
+        ActorHandle,
+        ObjectRef,
+        get,
+        get_actor,
+        init,
+        is_initialized,
+        kill,
+        observe,
+        remote,
+        shutdown,
+        wait,
+    )
+
+_VERBS = frozenset((
+    "ActorHandle", "ObjectRef", "get", "get_actor", "init", "is_initialized", "kill", "observe", "remote", "shutdown",
+    "wait",
+))  # fmt: skip
+
+__all__ = [
+    "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "kill", "get_actor", "observe",
+    "ObjectRef", "ActorHandle",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """One of the verbs, or whatever Ray has under this name."""
+    if name in _VERBS:
+        found = getattr(import_module("lineage_stash.on_ray.api"), name)
+        globals()[name] = found
+        return found
+    if name.startswith("_"):
+        raise AttributeError(f"module 'lineage_stash' has no attribute {name!r}")
+    return getattr(import_module("ray"), name)

@@ -28,8 +28,8 @@ class Transport(Protocol):
 class Outside(Protocol):
     """The world outside the system: where readings come from and outputs go."""
 
-    def take_reading(self, kind: str) -> bytes:
-        """Read a clock, draw a number, ask a service."""
+    def take_reading(self, kind: str) -> bytes | None:
+        """Read a clock, draw a number, ask a service; None if the answer will come as an event."""
         ...
 
     def release(self, peer: PeerId, number: int, value: bytes) -> None:

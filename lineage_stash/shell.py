@@ -102,7 +102,7 @@ class Shell:
             effects.AppendToStore: self._append,
             effects.StoreCheckpoint: self._store_checkpoint,
             effects.TruncateStore: self._truncate,
-            effects.TakeReading: lambda e: self.feed(events.ReadingTaken(self.outside.take_reading(e.kind))),
+            effects.TakeReading: self._take_reading,
             effects.ReleaseOutput: self._release,
             effects.FindRecord: self._find_record,
             effects.FetchDecisions: self._fetch_decisions,
@@ -232,6 +232,10 @@ class Shell:
 
     # out: to the registry
 
+    def look_up_departure(self, peer: PeerId) -> None:
+        """See whether a peer that has fallen silent has left for good."""
+        self._find_record(effects.FindRecord(peer))
+
     def _find_record(self, effect: effects.FindRecord) -> None:
         def on_loaded(replies: tuple[Any, ...]) -> None:
             records = [reply.checkpoint for reply in replies if reply.checkpoint and reply.checkpoint.final]
@@ -262,6 +266,11 @@ class Shell:
         self.feed(events.Published(decision))
 
     # out: to the outside and the program
+
+    def _take_reading(self, effect: effects.TakeReading) -> None:
+        value = self.outside.take_reading(effect.kind)
+        if value is not None:
+            self.feed(events.ReadingTaken(value))
 
     def _release(self, effect: effects.ReleaseOutput) -> None:
         self.outside.release(self._peer.id, effect.output.number, effect.output.value)

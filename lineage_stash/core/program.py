@@ -105,12 +105,17 @@ class Program:
             self.lineage.append(Ran(counterpart.peer, seqno, content, self.digest, self.lineage.take_unlogged()))
         self.emit(RunCall(CallId(counterpart.peer, self.me, seqno), payload))
 
-    def leave(self, *, abandons_last_call: bool) -> None:
-        """Run nothing but what the script still has; where asked, not the last call of that either."""
+    def leave(self, abandons_from: Index | None) -> None:
+        """Run nothing but what the script still has, up to where it is abandoned."""
         self.leaving = True
-        if abandons_last_call:
-            calls = [position for position, entry in enumerate(self.script) if isinstance(entry, Ran)]
-            self.abandoned = len(self.script) - calls[-1] if calls else 0
+        if abandons_from is not None:
+            self.abandoned = self.lineage.upper - abandons_from
+
+    @property
+    def last_call(self) -> Index:
+        """Where in the log the last call of the script begins."""
+        calls = [position for position, entry in enumerate(self.script) if isinstance(entry, Ran)]
+        return Index(self.position + calls[-1]) if calls else self.lineage.upper
 
     def _script_goes_on(self) -> bool:
         if len(self.script) > self.abandoned:

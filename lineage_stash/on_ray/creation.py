@@ -1,0 +1,108 @@
+"""Creation: what the registry keeps of an actor so that any of its lives can be started, and how a host is started.
+
+Rules:
+- An actor's id is its creator's with a number, so that a replayed creator creates the same actor again, and finds it.
+- Class and options are put on record before anything is started; whoever finds the record may start the host. Of two
+  hosts for one life, one claims it and the other one goes.
+- A host keeps Ray's default of one CPU to be placed and none to run, unless the user says otherwise.
+"""
+
+import hashlib
+import json
+from typing import Any, NamedTuple
+
+import cloudpickle
+import ray
+
+from lineage_stash.core.ids import Incarnation, PeerId
+from lineage_stash.on_ray.control_plane import ControlPlane
+from lineage_stash.shell import address_of
+
+RAY_NAMESPACE = "lineage_stash"
+
+HOST_ENVIRONMENT = {"env_vars": {"PYTHONHASHSEED": "0"}}
+"""The order of a set of strings must be the same in every life."""
+
+PLACEMENT_OPTIONS = ("num_cpus", "num_gpus", "resources", "memory", "accelerator_type", "scheduling_strategy")
+
+
+class Creation(NamedTuple):
+    """What is on record of an actor."""
+
+    peer: str
+    creator: str
+    class_name: str
+    class_digest: str
+    detached: bool
+    checkpoint_every: int | None
+    max_crashes: int
+    placement: str
+    """The options that decide where a host may run, pickled and in hex; empty where a spare will do."""
+
+    @property
+    def fits_a_spare(self) -> bool:
+        """Whether a host without special wishes can run it."""
+        return not self.placement
+
+
+def pack_placement(options: dict[str, Any]) -> str:
+    """Those of the options that Ray needs to place a host."""
+    wishes = {name: options[name] for name in PLACEMENT_OPTIONS if options.get(name) is not None}
+    wishes = {name: wish for name, wish in wishes.items() if not (name == "num_cpus" and wish in (0, 1))}
+    environment = options.get("runtime_env")
+    if environment:
+        wishes["runtime_env"] = environment
+    return cloudpickle.dumps(wishes).hex() if wishes else ""
+
+
+def put_on_record(plane: ControlPlane, creation: Creation) -> Creation:
+    """Make a creation known; the one that stands."""
+    return Creation(*json.loads(plane.put_if_absent(f"actors/{creation.peer}", json.dumps(creation).encode())))
+
+
+def read_creation(plane: ControlPlane, peer: PeerId) -> Creation | None:
+    """What is on record of an actor."""
+    found = plane.get(f"actors/{peer}")
+    return None if found is None else Creation(*json.loads(found))
+
+
+def put_class(plane: ControlPlane, cls: type) -> str:
+    """Store the code of a class; its digest."""
+    code = cloudpickle.dumps(cls)
+    digest = hashlib.sha256(code).hexdigest()[:32]
+    plane.put_if_absent(f"classes/{digest}", code)
+    return digest
+
+
+def load_class(plane: ControlPlane, digest: str) -> type:
+    """The class with this digest."""
+    code = plane.get(f"classes/{digest}")
+    if code is None:
+        raise LookupError(f"the code of class {digest} is not in the control plane: was the cluster's GCS replaced?")
+    return cloudpickle.loads(code)  # type: ignore[no-any-return]
+
+
+def start_host(creation: Creation, incarnation: Incarnation) -> None:
+    """Start a host for a life of an actor, wherever Ray finds room for it."""
+    from lineage_stash.on_ray.host import Host
+
+    address = address_of(PeerId(creation.peer), incarnation)
+    options: dict[str, Any] = cloudpickle.loads(bytes.fromhex(creation.placement)) if creation.placement else {}
+    given = options.pop("runtime_env", None) or {}
+    environment = {**given, "env_vars": {**HOST_ENVIRONMENT["env_vars"], **given.get("env_vars", {})}}
+    host = ray.remote(Host).options(
+        name=f"host {address}", namespace=RAY_NAMESPACE, lifetime="detached", get_if_exists=True,
+        runtime_env=environment, max_concurrency=2, **options,
+    ).remote(address)  # fmt: skip
+    host.run.remote()
+
+
+def start_spare(name: str) -> None:
+    """Start a host without an actor."""
+    from lineage_stash.on_ray.host import Host
+
+    host = ray.remote(Host).options(
+        name=f"spare {name}", namespace=RAY_NAMESPACE, lifetime="detached", get_if_exists=True, num_cpus=0,
+        runtime_env=HOST_ENVIRONMENT, max_concurrency=2,
+    ).remote(None)  # fmt: skip
+    host.run.remote()

@@ -1,0 +1,148 @@
+"""A driver: the user's script as a peer. It cannot be run again, so the actors that it calls log what it sent them.
+
+Any thread of the script may call; threads that wait do so side by side.
+"""
+
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lineage_stash.core import events
+from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId
+from lineage_stash.core.peer import Peer
+from lineage_stash.on_ray import payloads
+from lineage_stash.on_ray.process import POLICY, TICK_S, Process
+from lineage_stash.on_ray.registry import COORDINATOR
+from lineage_stash.on_ray.runtime import ObjectRef, Runtime, deadline_after, timed_out
+from lineage_stash.shell import address_of, open_store
+
+LOOK_EVERY_CALLS = 128
+"""While calls are submitted without a pause, how often to look at the network."""
+
+MOST_KEPT_BYTES = 64 * 1024 * 1024
+"""Payloads that one actor has not made durable yet; then submitting waits, which slows this script and nobody else."""
+
+GOODBYE_S = 10.0
+"""How long to wait at the end for the actors to make durable what this driver sent them."""
+
+
+class Driver(Runtime):
+    """The runtime of a script."""
+
+    def __init__(self) -> None:
+        self.id = PeerId(f"driver-{secrets.token_hex(4)}")
+        self.stopped: str | None = None
+        address = address_of(self.id, FIRST_INCARNATION)
+        super().__init__(Process(address))
+        process = self.process
+        member = Member(self.id, process.node, False)
+        process.registry.settle_in(address, process.place)
+        history, ignored = process.registry.register(member)
+        process.store = open_store(1, history, process.links)
+        self.created = 0
+        self.submitted = 0
+        with process.lock:
+            self.live(Peer(member, FIRST_INCARNATION, history, POLICY, ignored=ignored))
+            self.shell.feed(events.MainStarted())
+            process.links.reach(COORDINATOR)
+        process.start_steward()
+
+    def stop(self, reason: str) -> None:
+        """The machine has stopped: every later question is answered by that."""
+        self.stopped = reason
+
+    def _has_stopped(self) -> bool:
+        return self.stopped is not None
+
+    def _check(self) -> None:
+        if self.stopped is not None:
+            raise RuntimeError(
+                f"this driver is no part of the run any more ({self.stopped}): it was taken for dead, because it was "
+                "stopped or cut off for too long. Start it again; detached actors are still there."
+            )
+
+    def submit(self, callee: PeerId, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ObjectRef:
+        """Call a method of an actor, waiting while too much is under way."""
+        self.submitted += 1
+        if self.submitted % LOOK_EVERY_CALLS == 0:
+            self.process.wait(0)
+        kept = self.peer.counterpart(callee).outbox.calls
+        while (kept.bytes > MOST_KEPT_BYTES or self.peer.program.at_cap) and self.stopped is None:
+            self.process.wait()
+        self._check()
+        return super().submit(callee, method, args, kwargs)
+
+    def fetch(self, refs: tuple[ObjectRef, ...], timeout_s: float | None) -> None:
+        """Wait until all replies are here."""
+        self._check()
+        last: dict[PeerId, int] = {}
+        for ref in refs:
+            callee, seqno = ref.ref
+            if seqno > last.get(callee, -1):
+                last[callee] = seqno
+        deadline = deadline_after(timeout_s)
+        while not self._all_answered(last):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise timed_out(len(refs), timeout_s)
+            self.process.wait(min(TICK_S, left))
+            self._check()
+        for ref, reply in zip(refs, self._ask(events.GetStarted(tuple(ref.ref for ref in refs))), strict=True):
+            ref._reply = reply
+
+    def _all_answered(self, last: dict[PeerId, int]) -> bool:
+        counterparts = self.peer.counterparts
+        return all(counterparts[callee].outbox.answered > seqno for callee, seqno in last.items())
+
+    def wait_for(self, refs: list[ObjectRef], count: int, timeout_s: float | None) -> list[int]:
+        """Wait until so many have come or time is up."""
+        deadline = deadline_after(timeout_s)
+        while True:
+            self._check()
+            with self.process.lock:
+                is_ready = self.peer.program.is_ready
+                ready = [at for at, ref in enumerate(refs) if ref._reply is not None or is_ready(ref.ref)]
+            left = deadline - time.monotonic()
+            if len(ready) >= count or left <= 0:
+                return ready
+            self.process.wait(min(TICK_S, left))
+
+    def next_created(self) -> int:
+        """One after the other."""
+        self.created += 1
+        return self.created
+
+    def observe(self, read: Callable[[], Any]) -> Any:
+        """A driver is not run again: it just reads."""
+        return read()
+
+    def leave(self, actors: list[PeerId]) -> None:
+        """Have the actors of this script end, wait until nobody needs it, and go."""
+        process = self.process
+        if self.stopped is None:
+            for actor in actors:
+                self.kill(actor, "it has left: the driver that created it has ended")
+            with process.lock:
+                self.shell.feed(events.RetireAsked())
+            deadline = deadline_after(GOODBYE_S)
+            while not self._has_stopped() and time.monotonic() < deadline:
+                process.wait()
+            if not self._has_stopped():
+                print("lineage_stash: left without a goodbye: the store did not answer in time", file=sys.stderr)
+        process.close()
+
+    def kill(self, actor: PeerId, reason: str) -> None:
+        """End an actor for good."""
+        kill(self.process, actor, reason)
+
+
+def kill(process: Process, actor: PeerId, reason: str) -> None:
+    """Put it on record that an actor is not wanted any more, and tell its present life."""
+    last_words = payloads.pack_death(f"The actor {actor} is dead: {reason}.")
+    process.registry.note_killed(actor, last_words)
+    with process.lock:
+        assert process.shell is not None
+        address = address_of(actor, process.shell.machine.history.incarnation(actor))
+        process.control(address, kill=last_words.hex())

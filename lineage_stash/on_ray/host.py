@@ -1,0 +1,301 @@
+"""The host: the Ray actor process that an incarnation of an actor lives in.
+
+Rules:
+- The user's methods run in one long-running method, one after the other, where their calls arrived. Ray does not run
+  that method again after a restart, and is not asked to: the next incarnation is a new process, or a spare.
+- A process lives one life: when its machine stops, it ends.
+- A replay that strays from its log is a program that is not deterministic: its actor is given up, with an error that
+  says where; what it had not answered fails.
+- The last call of a replay, which may be the one that killed the process, is noted before it runs again. After so many
+  lives that died in it the actor leaves instead, with an error that names the call.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ray.actor import exit_actor
+
+from lineage_stash.core import effects, events
+from lineage_stash.core.frontier import START
+from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerId
+from lineage_stash.core.peer import Peer
+from lineage_stash.on_ray import payloads
+from lineage_stash.on_ray.creation import Creation, load_class, read_creation
+from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
+from lineage_stash.on_ray.program import ActorProgram
+from lineage_stash.on_ray.registry import COORDINATOR
+from lineage_stash.on_ray.runtime import NOTHING, ObjectRef, Runtime, deadline_after, read_now, timed_out
+from lineage_stash.shell import NoLife, address_of, open_store, restore
+from lineage_stash.wire.connection import Connection
+
+LOOK_S = 0.001
+"""While calls follow one another, how often to look at the network and let replies leave."""
+
+ORPHANED_S = 60.0
+
+
+class Host:
+    """What Ray sees: a constructor that returns at once, and one method that runs for a whole life."""
+
+    def __init__(self, address: str | None) -> None:
+        self.address = address
+
+    def run(self) -> None:
+        """Live the life that this process was started for, or wait to be given one."""
+        address = self.address
+        process = Process(address or f"spare-{secrets.token_hex(4)}")
+        if address is None:
+            address = wait_for_assignment(process)
+        lived = split_address(address)
+        assert lived is not None, f"{address} is not an address of an actor"
+        Life(process, *lived).run()
+
+
+def wait_for_assignment(process: Process) -> str:
+    """Offer this process to the coordinator until it says whose life to live."""
+    assigned: list[str] = []
+    process.on_control = lambda _, said: assigned.append(said["take"]) if "take" in said else None
+    spare = process.loop.introduction
+    process.registry.settle_in(spare, process.place)
+    process.links.reach(COORDINATOR)
+    while not assigned:
+        process.wait(1.0)
+    with process.lock:
+        process.links.forget(COORDINATOR)
+    process.plane.delete(f"places/{spare}")
+    return assigned[0]
+
+
+class Life(Runtime):
+    """One incarnation of one actor."""
+
+    def __init__(self, process: Process, peer: PeerId, incarnation: Incarnation) -> None:
+        super().__init__(process)
+        self.id = peer
+        self.incarnation = incarnation
+        self.began_at = time.monotonic()
+        self.restored_at = 0.0
+        self.call: effects.RunCall | None = None
+        self.over: str | None = None
+        self.looked_at = 0.0
+        self.recalled = False
+        self.fault = ""
+        self._reading_wanted = False
+        self.program: ActorProgram
+        self.creation: Creation
+        process.on_control = self._on_control
+        self._orders |= {
+            effects.RunCall: self._order_call,
+            effects.RestoreState: lambda effect: self.program.restore(effect.state),
+            effects.CaptureState: lambda _: self.program.capture(process.loop, self.shell.feed),
+            effects.FinishReplay: self._finish_replay,
+        }
+
+    # beginning
+
+    def run(self) -> None:
+        """Begin, execute calls until the machine stops, and end the process."""
+        from lineage_stash.on_ray import api
+
+        api.adopt(self)
+        if self._begin():
+            self.process.start_steward()
+            while self.over is None:
+                call = self.call
+                if call is None:
+                    self.process.wait()
+                else:
+                    self._execute(call)
+        self.process.close()
+        exit_actor()
+
+    def _begin(self) -> bool:
+        process = self.process
+        address = address_of(self.id, self.incarnation)
+        creation = read_creation(process.plane, self.id)
+        if creation is None or not process.registry.claim(address):
+            return False
+        self.creation = creation
+        process.loop.introduction = address
+        member = Member(self.id, process.node, True)
+        process.registry.settle_in(address, process.place)
+        history, ignored = process.registry.register(member)
+        process.links.reach(COORDINATOR)
+        policy = POLICY._replace(checkpoint_every_entries=creation.checkpoint_every)
+        process.store = open_store(1, history, process.links)
+        self.program = ActorProgram(load_class(process.plane, creation.class_digest), self)
+        found: list[Peer | NoLife] = []
+        with process.lock:
+            if self.incarnation == FIRST_INCARNATION and history.incarnation(self.id) == FIRST_INCARNATION:
+                found.append(Peer(member, self.incarnation, history, policy, ignored=ignored))
+            else:
+                restore(member, self.incarnation, history, policy, process.store, ignored, found.append)
+        while not found:
+            process.wait()
+        return self._enter(found[0])
+
+    def _enter(self, peer: Peer | NoLife) -> bool:
+        if isinstance(peer, NoLife):
+            if peer is NoLife.RETIRED:
+                self.process.registry.retire(self.id)
+            return False
+        self.restored_at = time.monotonic()
+        last_words = self.process.registry.last_words_of(self.id)
+        with self.process.lock:
+            self.live(peer)
+            if last_words is not None:
+                strayed = self.process.plane.get(f"strayed/{self.id}") is not None
+                self.shell.feed(events.KillAsked(last_words, START if strayed else None))
+            elif self._dies_again():
+                self.shell.feed(events.KillAsked(self._fatal_call(), peer.program.last_call))
+            else:
+                self.shell.feed(events.Lingered())
+        return True
+
+    def _on_control(self, _: Connection, said: dict[str, Any]) -> None:
+        if "kill" in said and self.process.shell is not None:
+            self.shell.feed(events.KillAsked(bytes.fromhex(said["kill"])))
+
+    def stop(self, reason: str) -> None:
+        """The machine has stopped: so does the process, even from within a call that does not end."""
+        self.over = reason
+        if self.fault:
+            self.process.plane.put(f"strayed/{self.id}", b"1")
+            self.process.registry.note_killed(self.id, payloads.pack_death(self.fault))
+        if self.call is not None:
+            self.process.close()
+            os._exit(0)
+
+    def report(self, kind: str, text: str) -> None:
+        """Tell people; what makes going on impossible is also the last word to the callers."""
+        super().report(kind, text)
+        if kind == "nondeterminism" and self.peer.program.strayed:
+            self.fault = (
+                f"The actor {self.creation.class_name} ({self.id}) is dead: its replay did not do what its first run "
+                f"had done. {text}. Wrap whatever may differ between runs (clocks, draws, process ids, services) in "
+                "lineage_stash.observe(...)."
+            )
+
+    # executing
+
+    def _order_call(self, effect: effects.RunCall) -> None:
+        self.call = effect
+
+    def _execute(self, call: effects.RunCall) -> None:
+        if self.incarnation and self.peer.program.repeats and not self.peer.program.script:
+            self._note_attempt()
+        reply = self.program.run(call.payload)
+        now = time.monotonic()
+        with self.process.lock:
+            if self.dropped:
+                self._let_go()
+            self.call = None
+            self.process.turns += 1
+            self.shell.feed(events.CallFinished(reply))
+            if self._has_call() and now - self.looked_at > LOOK_S:
+                self.looked_at = now
+                self.shell.feed(events.Lingered())
+                self.process.loop.poll(0)
+
+    def _has_call(self) -> bool:
+        return self.call is not None
+
+    def _finish_replay(self, effect: effects.FinishReplay) -> None:
+        if self.incarnation and not self.recalled:
+            self.recalled = True
+            now = time.monotonic()
+            self.process.control(
+                COORDINATOR, recovered=address_of(self.id, self.incarnation), replayed=effect.replayed,
+                restore_ms=1e3 * (self.restored_at - self.began_at), replay_ms=1e3 * (now - self.restored_at),
+                pid=os.getpid(),
+            )  # fmt: skip
+
+    # a call that kills its process every time
+
+    def _attempts_key(self) -> str:
+        return f"crashes/{self.id}/{self.peer.lineage.upper:012d}"
+
+    def _note_attempt(self) -> None:
+        """Note that the last call of the log is about to run again."""
+        assert self.call is not None
+        method = payloads.name_of(self.call.payload)
+        self.process.plane.put(f"{self._attempts_key()}/{self.incarnation:08d}", method.encode())
+
+    def _dies_again(self) -> bool:
+        attempts = self.process.plane.keys(f"{self._attempts_key()}/") if self.peer.program.script else []
+        return len(attempts) >= self.creation.max_crashes
+
+    def _fatal_call(self) -> bytes:
+        attempts = self.process.plane.get_all(f"{self._attempts_key()}/")
+        method = next(iter(attempts.values())).decode()
+        text = (
+            f"The actor {self.creation.class_name} ({self.id}) is dead: its process died {len(attempts)} times in a "
+            f"row while running {method}(), at index {self.peer.program.last_call} of its log. It is not started again."
+        )
+        self.process.registry.note_killed(self.id, payloads.pack_death(text))
+        return payloads.pack_death(text)
+
+    # what the user's code asks for
+
+    def fetch(self, refs: tuple[ObjectRef, ...], timeout_s: float | None) -> None:
+        """Wait for replies; whether a time-out struck is a determinant and is logged."""
+        wanted = tuple(ref.ref for ref in refs)
+        if timeout_s is not None:
+            ready = self.wait_for(list(refs), len(refs), timeout_s)
+            if len(ready) < len(refs):
+                raise timed_out(len(refs) - len(ready), timeout_s)
+        for ref, reply in zip(refs, self._ask(events.GetStarted(wanted)), strict=True):
+            ref._reply = reply
+
+    def wait_for(self, refs: list[ObjectRef], count: int, timeout_s: float | None) -> list[int]:
+        """Which had come is a determinant and is logged."""
+        come = [position for position, ref in enumerate(refs) if ref._reply is not None]
+        if len(come) >= count:
+            return come
+        left = [position for position, ref in enumerate(refs) if ref._reply is None]
+        waited = events.WaitStarted(tuple(refs[position].ref for position in left), count - len(come))
+        deadline = deadline_after(timeout_s)
+        with self.process.lock:
+            self._answer = NOTHING
+            self.shell.feed(waited)
+            if self._answer is NOTHING and timeout_s is not None and timeout_s <= 0:
+                self.shell.feed(events.WaitTimedOut())
+        while self._answer is NOTHING:
+            self.process.wait(min(TICK_S, max(0.0, deadline - time.monotonic())))
+            with self.process.lock:
+                if self._answer is NOTHING and time.monotonic() >= deadline:
+                    self.shell.feed(events.WaitTimedOut())
+                    deadline = deadline_after(None)
+        ready: Any = self._answer
+        return sorted(come + [left[position] for position in ready])
+
+    def next_created(self) -> int:
+        """Counted in the state, so that a replay gives the same numbers."""
+        self.program.created += 1
+        return self.program.created
+
+    def observe(self, read: Callable[[], Any]) -> Any:
+        """Ask the outside world in the first run, and recall what it said in every other."""
+        with self.process.lock:
+            self._answer = NOTHING
+            self._reading_wanted = False
+            self.shell.feed(events.ReadStarted("observe"))
+        while self._answer is NOTHING:
+            if self._reading_wanted:
+                self._reading_wanted = False
+                value = read_now(read)
+                with self.process.lock:
+                    self.shell.feed(events.ReadingTaken(value))
+            else:
+                self.process.wait()
+        reading: Any = self._answer
+        return payloads.unpack_value(reading)
+
+    def take_reading(self, kind: str) -> bytes | None:
+        """Let the thread that asked take the reading, without the lock."""
+        assert kind
+        self._reading_wanted = True
+        return None

@@ -1,0 +1,155 @@
+"""Links: frames to peers, to the coordinator and to replicas over the wire. Implements the `Transport` port.
+
+Rules:
+- A destination is looked up in the registry when it is first spoken to; until it has come up, frames for it wait, up
+  to a bound. A link that was lost is looked up again.
+- Streams neither lose nor repeat: a request to a replica that is under way on a live link is not sent again.
+- A link that breaks, and a destination that refuses connections, is told to whoever watches: that is how a death is
+  noticed.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
+
+from lineage_stash.on_ray.registry import COORDINATOR, Place, Registry
+from lineage_stash.wire.connection import Connection
+from lineage_stash.wire.loop import Loop
+
+LOOK_UP_AGAIN_S = 0.02
+LOOK_UP_SLOWLY_S = 0.25
+QUICK_LOOK_UPS = 150
+"""A process takes about a second to start: look often for so long, then less often."""
+
+MOST_WAITING_FRAMES = 4096
+"""Frames kept for a destination that has not come up; what is dropped is sent again by the machines."""
+
+
+class Kind(IntEnum):
+    """What a frame on the wire is."""
+
+    MESSAGE = 1
+    ASK = 2
+    ANSWER = 3
+    CONTROL = 4
+    PING = 5
+
+
+class Waiting:
+    """Frames for a destination that is being looked up."""
+
+    def __init__(self) -> None:
+        self.frames: deque[tuple[int, bytes | tuple[bytes, ...]]] = deque(maxlen=MOST_WAITING_FRAMES)
+        self.look_ups = 0
+
+
+class Links:
+    """Open links by address, and what waits for those that are not."""
+
+    def __init__(self, loop: Loop, registry: Registry, node: str, on_dead: Callable[[str, str], None]) -> None:
+        self.loop = loop
+        self.registry = registry
+        self.node = node
+        self.on_dead = on_dead
+        self.open: dict[str, Connection] = {}
+        self._begun: dict[Connection, str] = {}
+        self._waiting: dict[str, Waiting] = {}
+        self._asked: dict[tuple[int, int], Connection] = {}
+
+    # out
+
+    def send(self, address: str, frame: bytes) -> None:
+        """Bring a frame of the protocol to an address."""
+        self.say(address, Kind.MESSAGE, frame)
+
+    def say(self, address: str, kind: int, body: bytes | tuple[bytes, ...]) -> None:
+        """Send on the open link, or look for one."""
+        link = self.open.get(address)
+        if link is not None:
+            link.send(kind, body)
+            return
+        waiting = self._waiting.get(address)
+        if waiting is None:
+            waiting = self._waiting[address] = Waiting()
+            self._look_up(address)
+        waiting.frames.append((kind, body))
+
+    def ask_replica(self, replica: int, number: int, frame: bytes) -> None:
+        """Bring a request to a replica, unless it is under way."""
+        address = f"replica-{replica}"
+        link = self.open.get(address)
+        if link is not None and self._asked.get((replica, number)) is link:
+            return
+        if link is None and address in self._waiting and (replica, number) in self._asked:
+            return
+        self._asked[(replica, number)] = link  # type: ignore[assignment]
+        self.say(address, Kind.ASK, (number.to_bytes(8, "little"), frame))
+
+    def answered(self, replica: int, number: int) -> None:
+        """A replica has answered."""
+        self._asked.pop((replica, number), None)
+
+    # finding a destination
+
+    def reach(self, address: str) -> None:
+        """Have a link to an address, without anything to say yet."""
+        if address not in self.open and address not in self._waiting:
+            self._waiting[address] = Waiting()
+            self._look_up(address)
+
+    def forget(self, address: str) -> None:
+        """Nothing will be said there again."""
+        self._waiting.pop(address, None)
+        link = self.open.pop(address, None)
+        if link is not None:
+            link.close("not needed any more")
+
+    def _look_up(self, address: str) -> None:
+        def action() -> Place | None:
+            where = self.registry.coordinator_address() if address == COORDINATOR else address
+            return None if where is None else self.registry.place_of(where)
+
+        self.registry.ask(action, lambda place: self._found(address, place))
+
+    def _found(self, address: str, place: Place | None) -> None:
+        waiting = self._waiting.get(address)
+        if waiting is None or address in self.open:
+            return
+        if place is None:
+            self._look_up_later(address, waiting)
+            return
+        connection = self.loop.connect(place.address_from(self.node))
+        self._begun[connection] = address
+
+    def _look_up_later(self, address: str, waiting: Waiting) -> None:
+        waiting.look_ups += 1
+        delay = LOOK_UP_AGAIN_S if waiting.look_ups < QUICK_LOOK_UPS else LOOK_UP_SLOWLY_S
+        self.loop.later(delay, lambda: self._look_up(address) if address in self._waiting else None)
+
+    # what the loop says
+
+    def on_open(self, connection: Connection) -> None:
+        """A link is open: what waited for it leaves."""
+        address = self._begun.get(connection) or connection.introduction or ""
+        if not address:
+            return
+        if address not in self.open:
+            self.open[address] = connection
+        waiting = self._waiting.pop(address, None)
+        if waiting is not None:
+            for kind, body in waiting.frames:
+                connection.send(kind, body)
+
+    def on_lost(self, connection: Connection, reason: str) -> None:
+        """A link is over."""
+        begun = self._begun.pop(connection, None)
+        address = begun or connection.introduction or ""
+        if self.open.get(address) is connection:
+            del self.open[address]
+        if address.startswith("replica-"):
+            self._asked = {key: link for key, link in self._asked.items() if link is not connection}
+        waiting = self._waiting.get(address)
+        if waiting is not None and begun is not None:
+            self._look_up_later(address, waiting)
+        if address and address not in self.open:
+            self.on_dead(address, reason)

@@ -1,0 +1,161 @@
+"""Payloads: calls, values and errors as bytes.
+
+Rules:
+- What is made of plain scalars is marshalled: fast, and the same bytes in every run, so that all of it counts in the
+  digest that a replay is compared by. Anything else is pickled and opaque: only its head counts.
+- Classes and functions of the user's script travel by value (cloudpickle), as they do in Ray.
+- Nothing here is opened before the connection it came over has proved that it knows the cluster's secret, and before
+  the frame's checksum was right.
+"""
+
+import marshal
+import pickle
+import traceback
+from typing import Any
+
+import cloudpickle
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from lineage_stash.core.digest import HEAD_STARTS, OPAQUE
+
+PLAIN = 1
+_PLAIN = bytes((PLAIN,))
+_OPAQUE = bytes((OPAQUE,))
+LONGEST_HEAD = 255
+LARGEST_PLAIN_BYTES = 16 * 1024
+"""Larger strings are treated as opaque: a checksum of a megabyte costs more than the call."""
+MOST_PLAIN_ITEMS = 32
+MARSHAL_VERSION = 2
+"""The last format that does not depend on which of the parts are one object."""
+
+_SCALARS = frozenset((int, float, bool, type(None)))
+_STRINGS = frozenset((str, bytes))
+_BY_REFERENCE = frozenset(("numpy", "pyarrow", "pandas", "builtins"))
+
+VALUE, ERROR, DIED = b"v", b"e", b"d"
+
+
+def _is_plain(value: object) -> bool:
+    kind = type(value)
+    if kind in _SCALARS:
+        return True
+    if kind in _STRINGS:
+        return len(value) <= LARGEST_PLAIN_BYTES  # type: ignore[arg-type]
+    if kind is tuple or kind is list:
+        return len(value) <= MOST_PLAIN_ITEMS and all(map(_is_plain_item, value))  # type: ignore[arg-type,call-overload]
+    if kind is dict:
+        return len(value) <= MOST_PLAIN_ITEMS and all(  # type: ignore[arg-type]
+            _is_plain_item(key) and _is_plain_item(item)
+            for key, item in value.items()  # type: ignore[attr-defined]
+        )
+    return False
+
+
+def _is_plain_item(value: object) -> bool:
+    kind = type(value)
+    return kind in _SCALARS or (kind in _STRINGS and len(value) <= LARGEST_PLAIN_BYTES)  # type: ignore[arg-type]
+
+
+def _pickle(value: object) -> bytes:
+    if type(value).__module__.partition(".")[0] in _BY_REFERENCE and not isinstance(value, list | tuple | dict | set):
+        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    return cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)  # type: ignore[no-any-return]
+
+
+def _opaque(head: bytes, body: bytes) -> bytes:
+    head = head[:LONGEST_HEAD]
+    return b"".join((_OPAQUE, bytes((len(head),)), head, body))
+
+
+# calls
+
+
+def pack_call(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """A call of a method."""
+    for value in args:
+        if not _is_plain(value):
+            break
+    else:
+        if not kwargs:
+            return _PLAIN + marshal.dumps((method, args), MARSHAL_VERSION)
+        if all(map(_is_plain, kwargs.values())):
+            return _PLAIN + marshal.dumps((method, args, kwargs), MARSHAL_VERSION)
+    kinds = ",".join([type(value).__qualname__ for value in (*args, *kwargs.values())])
+    head = f"{method}({kinds})".encode()
+    if len(args) == 1 and not kwargs:
+        # One large argument is the common case: its bytes are copied once.
+        return _opaque(head, b"1" + _text(method) + _pickle(args[0]))
+    return _opaque(head, b"n" + _text(method) + cloudpickle.dumps((args, kwargs), protocol=pickle.HIGHEST_PROTOCOL))
+
+
+def _text(method: str) -> bytes:
+    name = method.encode()
+    return bytes((len(name),)) + name
+
+
+def unpack_call(payload: bytes) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    """The method, its arguments and its keyword arguments."""
+    if payload[0] == PLAIN:
+        method, args, *rest = marshal.loads(memoryview(payload)[1:])
+        return method, args, rest[0] if rest else {}
+    start = HEAD_STARTS + payload[1]
+    method, body = _named(payload, start)
+    if payload[start] == ord("1"):
+        return method, (pickle.loads(body),), {}
+    args, kwargs = pickle.loads(body)
+    return method, args, kwargs
+
+
+def _named(payload: bytes, start: int) -> tuple[str, memoryview]:
+    end = start + 2 + payload[start + 1]
+    return payload[start + 2 : end].decode(), memoryview(payload)[end:]
+
+
+def name_of(payload: bytes) -> str:
+    """The method that a call is for, without opening its arguments."""
+    if payload[0] == PLAIN:
+        return str(marshal.loads(memoryview(payload)[1:])[0])
+    return _named(payload, HEAD_STARTS + payload[1])[0]
+
+
+# replies
+
+
+def pack_value(value: Any) -> bytes:
+    """What a call returned, what a reading said, or a state."""
+    if _is_plain(value):
+        return _PLAIN + marshal.dumps(value, MARSHAL_VERSION)
+    return _opaque(VALUE + type(value).__qualname__.encode(), _pickle(value))
+
+
+def pack_error(function: str, error: BaseException) -> bytes:
+    """What a call raised, with the traceback of where it did."""
+    head = ERROR + type(error).__qualname__.encode()
+    text = "".join(traceback.format_exception(error))
+    try:
+        body = cloudpickle.dumps((function, text, error))
+        pickle.loads(body)
+    except Exception as unpicklable:  # noqa: BLE001 - the user's class may fail in any way
+        note = f"{type(error).__qualname__} cannot be pickled ({unpicklable}); its traceback was:\n{text}"
+        body = cloudpickle.dumps((function, text, RayError(note)))
+    return _opaque(head, body)
+
+
+def pack_death(text: str) -> bytes:
+    """The last words of an actor that is gone for good."""
+    return _opaque(DIED, text.encode())
+
+
+def unpack_value(reply: bytes) -> Any:
+    """The value, or raise what the call raised."""
+    if reply[0] == PLAIN:
+        return marshal.loads(memoryview(reply)[1:])
+    start = HEAD_STARTS + reply[1]
+    kind = reply[HEAD_STARTS : HEAD_STARTS + 1]
+    body = memoryview(reply)[start:]
+    if kind == VALUE:
+        return pickle.loads(body)
+    if kind == DIED:
+        raise RayActorError(error_msg=bytes(body).decode())
+    function, text, error = pickle.loads(body)
+    raise RayTaskError(function, text, error).as_instanceof_cause()

@@ -1,0 +1,198 @@
+"""A process of the system: one loop, its links, the registry, and the machine that lives in it.
+
+Rules:
+- One lock guards all of it. Nobody holds it while waiting for the network or while the user's code runs.
+- Whoever has nothing else to do waits on the sockets itself and acts on what comes, where it came: no hand-over between
+  threads on the way of a call. While the user's code keeps the owner away, the steward, a second thread, does it.
+- A tick is the machines' only clock.
+"""
+
+import json
+import logging
+import os
+import secrets
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from lineage_stash import codec
+from lineage_stash.core.events import Suspected
+from lineage_stash.core.ids import Incarnation, PeerId
+from lineage_stash.core.policy import Policy
+from lineage_stash.on_ray.control_plane import ControlPlane
+from lineage_stash.on_ray.links import Kind, Links
+from lineage_stash.on_ray.registry import COORDINATOR, Place, Registry, own_node
+from lineage_stash.shell import Shell
+from lineage_stash.store.quorum import Quorum
+from lineage_stash.wire.connection import Connection
+from lineage_stash.wire.loop import Loop
+from lineage_stash.wire.tls import TlsContexts, contexts_from_files
+
+TICK_S = 0.05
+"""Half the time in which people notice a delay; a tick costs some 20 µs."""
+
+AWAY_S = 0.005
+"""How long the owner may be away before the steward takes over: longer than most calls, shorter than a round."""
+
+STEWARD_TURN_S = 0.5
+SECRET_BYTES = 32
+
+POLICY = Policy(resend_after_ticks=40, patience_ticks=100)
+"""Streams lose nothing, so what is not acknowledged is repeated only after 2 s; a busy process has 5 s to answer."""
+
+log = logging.getLogger("lineage_stash")
+
+
+def split_address(address: str) -> tuple[PeerId, Incarnation] | None:
+    """The peer and the incarnation that live at an address, if it is one of a peer's."""
+    peer, at, incarnation = address.rpartition("@")
+    return (PeerId(peer), Incarnation(int(incarnation))) if at else None
+
+
+def tls_of_ray() -> TlsContexts | None:
+    """Where Ray encrypts its connections, so do we, with the same certificates."""
+    if os.environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
+        return None
+    names = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
+    certificate, key, authority = (os.environ[name] for name in names)
+    return contexts_from_files(certificate, key, authority)
+
+
+class Process:
+    """Listens, ticks, and hands frames to the shell of the machine that lives here."""
+
+    def __init__(self, introduction: str, *, on_control: Callable[[Connection, dict[str, Any]], None] | None = None,
+                 on_dead: Callable[[str, str], None] | None = None) -> None:  # fmt: skip
+        self.token = secrets.token_hex(6)
+        self.lock = threading.RLock()
+        self.plane = ControlPlane()
+        self.node = own_node()
+        secret = self.plane.put_if_absent("secret", secrets.token_bytes(SECRET_BYTES))
+        self.loop = Loop(secret, introduction, on_frame=self._on_frame, on_open=self._on_open, on_lost=self._on_lost,
+                         tls=tls_of_ray(), lock=self.lock)  # fmt: skip
+        self.place = self._listen()
+        self.registry = Registry(self.plane, self.loop.post, self.token)
+        self.links = Links(self.loop, self.registry, self.node, on_dead or self._report_death)
+        self.shell: Shell | None = None
+        self.store: Quorum | None = None
+        self.on_control = on_control
+        self.on_message: Callable[[Connection, bytes], None] = self._give_to_shell
+        self.on_arrival: Callable[[str], None] | None = None
+        self.on_ask: Callable[[Connection, bytes], None] | None = None
+        self.closed = False
+        self.turns = 0
+        self._stewarded = False
+        self.loop.later(TICK_S, self._tick)
+
+    def _listen(self) -> Place:
+        folder = Path(tempfile.gettempdir()) / f"lineage_stash-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        unix = self.loop.listen(f"unix:{folder}/{os.getpid()}-{self.token}.sock")
+        tcp = self.loop.listen(f"tcp:{ray.util.get_node_ip_address()}:0")
+        return Place(self.node, unix, tcp)
+
+    def close(self) -> None:
+        """Leave the network."""
+        self.closed = True
+        with self.lock:
+            self.loop.close()
+            self.registry.close()
+
+    # time
+
+    def _tick(self) -> None:
+        if self.closed:
+            return
+        self.loop.later(TICK_S, self._tick)
+        if self.shell is not None and not self.shell.stopped:
+            self.shell.tick()
+        elif self.store is not None:
+            self.store.on_ticked()
+
+    def wait(self, timeout_s: float = TICK_S) -> None:
+        """Wait on the sockets, and act on what comes."""
+        self.turns += 1
+        if self._stewarded:
+            self._stewarded = False
+            self.loop.wake()
+        self.loop.poll(timeout_s)
+
+    def start_steward(self) -> None:
+        """Have a second thread look after the network whenever the owner is away."""
+        threading.Thread(target=self._steward, name="stash steward", daemon=True).start()
+
+    def _steward(self) -> None:
+        pause = threading.Event()
+        seen = -1
+        while not self.closed:
+            pause.wait(AWAY_S)
+            if self.turns != seen or self.is_attended:
+                seen = self.turns
+                continue
+            self._stewarded = True
+            while self._is_needed(seen):
+                self.loop.poll(STEWARD_TURN_S)
+
+    def _is_needed(self, seen: int) -> bool:
+        return self._stewarded and not self.closed and self.turns == seen
+
+    @property
+    def is_attended(self) -> bool:
+        """Whether the owner waits on the sockets itself."""
+        return self.loop.sleepers > 0
+
+    # in
+
+    def _on_frame(self, connection: Connection, kind: int, body: bytes) -> None:
+        try:
+            if kind == Kind.MESSAGE:
+                self.on_message(connection, body)
+            elif kind == Kind.ANSWER:
+                self._on_answer(body)
+            elif kind == Kind.ASK and self.on_ask is not None:
+                self.on_ask(connection, body)
+            elif kind == Kind.CONTROL and self.on_control is not None:
+                self.on_control(connection, json.loads(body))
+        except codec.FrameError as error:
+            log.warning("dropped a frame from %s: %s", connection.introduction, error)
+
+    def _give_to_shell(self, _: Connection, body: bytes) -> None:
+        if self.shell is not None:
+            self.shell.on_frame(body)
+
+    def _on_answer(self, body: bytes) -> None:
+        number = int.from_bytes(body[:8], "little")
+        self.links.answered(0, number)
+        if self.shell is not None:
+            self.shell.on_replica_answer(0, number, body[8:])
+        elif self.store is not None:
+            self.store.on_reply(0, number, codec.decode(body[8:]))
+
+    def _on_open(self, connection: Connection) -> None:
+        self.links.on_open(connection)
+        if self.on_arrival is not None and connection.introduction:
+            self.on_arrival(connection.introduction)
+
+    def _on_lost(self, connection: Connection, reason: str) -> None:
+        self.links.on_lost(connection, reason)
+
+    def _report_death(self, address: str, _: str) -> None:
+        """Tell the coordinator, which judges; and look whether the peer has left for good."""
+        lost = split_address(address)
+        if lost is None:
+            if address == COORDINATOR and not self.closed:
+                self.links.reach(COORDINATOR)
+            return
+        self.links.send(COORDINATOR, codec.encode(Suspected(*lost)))
+        if self.shell is not None:
+            self.shell.look_up_departure(lost[0])
+
+    # out
+
+    def control(self, address: str, **said: Any) -> None:
+        """Say something that is not part of the protocol."""
+        self.links.say(address, Kind.CONTROL, json.dumps(said).encode())

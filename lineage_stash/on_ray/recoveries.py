@@ -1,0 +1,96 @@
+"""Recoveries: what died, how it was noticed, and how long each phase took. One line for people, one record for tools.
+
+The phases are those of the design: detect (from the notice to the open round), gather, settle (fence, cut, publish),
+restore (a process, and the checkpoint in it), replay, resume.
+"""
+
+import json
+import sys
+import time
+from typing import Any
+
+from lineage_stash.core import effects
+from lineage_stash.core.history import Decision
+from lineage_stash.core.recovery import Coordinator, Phase
+from lineage_stash.on_ray.process import split_address
+from lineage_stash.on_ray.registry import Registry
+from lineage_stash.shell import address_of
+
+
+class Recoveries:
+    """Watches a coordinator's machine, and keeps the time."""
+
+    def __init__(self, machine: Coordinator, registry: Registry) -> None:
+        self.registry = registry
+        self.deaths: dict[str, tuple[float, float, str]] = {}
+        self.entered: dict[Phase, float] = {}
+        self.settled: dict[str, dict[str, Any]] = {}
+        self.on_decision: Any = None
+        self._handle = machine.handle
+        self._machine = machine
+        machine.handle = self._follow  # type: ignore[method-assign]
+
+    def note_death(self, address: str, reason: str) -> None:
+        """Somebody was taken for dead."""
+        self.deaths.setdefault(address, (time.monotonic(), time.time(), reason))
+
+    def note_host(self, address: str, host: str) -> None:
+        """Where a new life will be."""
+        if address in self.settled:
+            self.settled[address]["host"] = host
+
+    def _follow(self, event: object) -> list[effects.Effect]:
+        before = self._machine.phase
+        result = self._handle(event)
+        now = time.monotonic()
+        if self._machine.phase is not before:
+            self.entered[self._machine.phase] = now
+        for effect in result:
+            if isinstance(effect, effects.Publish):
+                self._proposal = effect.decision
+            elif isinstance(effect, effects.StartIncarnation):
+                self._note_settled(self._proposal, effect, now)
+        if before is Phase.PUBLISHING and self._machine.phase is not before and self.on_decision is not None:
+            self.on_decision(self._proposal)
+        return result
+
+    def _note_settled(self, decision: Decision, effect: effects.StartIncarnation, now: float) -> None:
+        died = address_of(effect.peer, type(effect.incarnation)(effect.incarnation - 1))
+        noticed, at, reason = self.deaths.pop(died, (now, time.time(), "it did not answer the round"))
+        opened = max(noticed, self.entered.get(Phase.OPENING, noticed))
+        fenced = max(opened, self.entered.get(Phase.FENCING, now))
+        self.settled[address_of(effect.peer, effect.incarnation)] = {
+            "round": decision.round, "peer": effect.peer, "incarnation": effect.incarnation, "noticed_at": at,
+            "reason": reason, "host": "", "detect_ms": 1e3 * (opened - noticed), "gather_ms": 1e3 * (fenced - opened),
+            "settle_ms": 1e3 * (now - fenced), "decided": now,
+        }  # fmt: skip
+
+    def note_recovered(self, said: dict[str, Any]) -> None:
+        """A new life has caught up: tell people, and keep it on record."""
+        address = said["recovered"]
+        record = self.settled.pop(address, None)
+        lived = split_address(address)
+        if record is None or lived is None:
+            return
+        took = time.monotonic() - record.pop("decided")
+        record["pid"] = said["pid"]
+        record["replayed"] = said["replayed"]
+        record["start_ms"] = max(0.0, 1e3 * took - said["restore_ms"] - said["replay_ms"])
+        record["restore_ms"] = said["restore_ms"]
+        record["replay_ms"] = said["replay_ms"]
+        phases = ("detect", "gather", "settle", "start", "restore", "replay")
+        record["total_ms"] = sum(record[f"{phase}_ms"] for phase in phases)
+        print(in_one_line(record), file=sys.stderr, flush=True)
+        key = f"recoveries/{record['round']:08d}/{record['peer']}"
+        self.registry.ask(lambda: self.registry.plane.put(key, json.dumps(record).encode()))
+
+
+def in_one_line(record: dict[str, Any]) -> str:
+    """A recovery, for people."""
+    phases = ("detect", "gather", "settle", "start", "restore", "replay")
+    times = ", ".join(f"{phase} {record[f'{phase}_ms']:.0f}" for phase in phases)
+    return (
+        f"lineage_stash: recovered {record['peer']} (life {record['incarnation']}) in {record['total_ms']:.0f} ms "
+        f"after it was noticed ({record['reason']}): {times} ms; {record['replayed']} entries replayed in "
+        f"{record['host']}, pid {record['pid']}"
+    )

@@ -1,0 +1,187 @@
+"""The registry: who is there, where, and what was decided, in the control plane. Implements the `Membership` port.
+
+Rules:
+- Whatever may wait for the GCS runs in the registry's own thread; answers come back as posted actions. A request that
+  fails is not answered: the machines ask again.
+- A joiner registers, then reads the decisions, then the notes of open rounds; a coordinator writes its note, then reads
+  the members: one of the two finds the other.
+- A life of a peer is claimed once: two processes that were started for it cannot both live.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import ray
+from ray.exceptions import RayError
+
+from lineage_stash import codec
+from lineage_stash.core.events import Decided, GatherAsked
+from lineage_stash.core.history import Decision, History
+from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId, Round
+from lineage_stash.on_ray.control_plane import ControlPlane
+from lineage_stash.ports import Dead
+
+COORDINATOR = "coordinator"
+REPLICA = "replica-0"
+
+log = logging.getLogger("lineage_stash")
+
+
+class Place(NamedTuple):
+    """Where a process listens."""
+
+    node: str
+    unix: str
+    tcp: str
+
+    def address_from(self, node: str) -> str:
+        """How a process on `node` reaches it."""
+        return self.unix if node == self.node or not self.tcp else self.tcp
+
+
+class Registry:
+    """Facts about peers, by key: `members/`, `retired/`, `killed/`, `places/`, `claims/`, `decisions/`, `notes/`."""
+
+    def __init__(self, plane: ControlPlane, post: Callable[[Callable[[], None]], None], token: str) -> None:
+        self.plane = plane
+        self.token = token
+        self._post = post
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._notes = 0
+        self.starter: Callable[[PeerId, Incarnation, NodeId], None] | None = None
+        self._thread = threading.Thread(target=self._run, name="stash registry", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._work.put(None)
+
+    def ask(self, action: Callable[[], Any], then: Callable[[Any], None] | None = None) -> None:
+        """Do something with the control plane in the registry's thread, and post the answer."""
+
+        def work() -> None:
+            answer = action()
+            if then is not None:
+                self._post(lambda: then(answer))
+
+        self._work.put(work)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            try:
+                work()
+            except (RayError, OSError, RuntimeError) as error:
+                log.debug("the control plane did not answer: %s", error)
+
+    # joining
+
+    def claim(self, address: str) -> bool:
+        """Whether this process, and no other one, may live at an address."""
+        return self.plane.put_if_absent(f"claims/{address}", self.token.encode()) == self.token.encode()
+
+    def register(self, member: Member) -> tuple[History, Dead]:
+        """Put a peer on record; what was decided so far, and who is taken for dead in rounds that are open."""
+        self.plane.put(f"members/{member.peer}", json.dumps([member.node, member.replayable]).encode())
+        history = self.read_history()
+        notes = [codec.decode(value) for value in self.plane.get_all("notes/").values()]
+        return history, tuple(pair for note in notes if note.round > history.round for pair in note.dead)
+
+    def read_history(self) -> History:
+        """All decisions so far."""
+        values = self.plane.get_all("decisions/").values()
+        return History(tuple(codec.decode(value).decision for value in values))
+
+    def settle_in(self, address: str, place: Place) -> None:
+        """Let others know where a process listens."""
+        self.plane.put(f"places/{address}", json.dumps(place).encode())
+
+    def place_of(self, address: str) -> Place | None:
+        """Where a process listens; None if it has not come up."""
+        found = self.plane.get(f"places/{address}")
+        return None if found is None else Place(*json.loads(found))
+
+    def coordinator_address(self) -> str | None:
+        """Under which address the present coordinator goes."""
+        found = self.plane.get(COORDINATOR)
+        return None if found is None else found.decode()
+
+    # killing
+
+    def note_killed(self, peer: PeerId, last_words: bytes) -> None:
+        """A peer is not wanted any more: whichever life of it reads this leaves its record and goes."""
+        self.plane.put_if_absent(f"killed/{peer}", last_words)
+
+    def last_words_of(self, peer: PeerId) -> bytes | None:
+        """What is to be said in the name of a peer that was killed."""
+        return self.plane.get(f"killed/{peer}")
+
+    # Membership
+
+    def open_round(self, round_: Round, dead: Dead, then: Callable[[tuple[Member, ...]], None]) -> None:
+        """Note who is taken for dead, then see who is there."""
+        self._notes += 1
+        key = f"notes/{round_:08d}/{self.token}-{self._notes}"
+        note = codec.encode(GatherAsked(round_, dead, self.token))
+
+        def action() -> tuple[Member, ...]:
+            self.plane.put(key, note)
+            return self.read_members()
+
+        self.ask(action, then)
+
+    def read_members(self) -> tuple[Member, ...]:
+        """Who is registered and has not retired."""
+        retired = {key.removeprefix("retired/") for key in self.plane.keys("retired/")}
+        found = self.plane.get_all("members/")
+        members = []
+        for key, value in found.items():
+            peer = key.removeprefix("members/")
+            if peer not in retired:
+                node, replayable = json.loads(value)
+                members.append(Member(PeerId(peer), NodeId(node), replayable))
+        return tuple(members)
+
+    def publish(self, decision: Decision, then: Callable[[Decision], None]) -> None:
+        """Put a decision into its slot unless one is there."""
+        value = codec.encode(Decided(decision))
+        key = f"decisions/{decision.round:08d}"
+        self.ask(lambda: codec.decode(self.plane.put_if_absent(key, value)).decision, then)
+
+    def fetch_decisions(self, after: int, then: Callable[[tuple[Decision, ...]], None]) -> None:
+        """What was decided since."""
+
+        def action() -> tuple[Decision, ...]:
+            found: list[Decision] = []
+            while (value := self.plane.get(f"decisions/{after + 1 + len(found):08d}")) is not None:
+                found.append(codec.decode(value).decision)
+            return tuple(found)
+
+        self.ask(action, then)
+
+    def has_retired(self, peer: PeerId, then: Callable[[bool], None]) -> None:
+        """Whether a peer has left for good."""
+        self.ask(lambda: self.plane.get(f"retired/{peer}") is not None, then)
+
+    def retire(self, peer: PeerId) -> None:
+        """Note that a peer has left; done when this returns, because the process may end next."""
+        self.plane.put(f"retired/{peer}", b"1")
+
+    def start_incarnation(self, peer: PeerId, incarnation: Incarnation, index: Index, node: NodeId) -> None:
+        """Start a process for a new life of a peer."""
+        assert index >= 0
+        assert self.starter is not None, "only a coordinator starts processes"
+        self.starter(peer, incarnation, node)
+
+    @property
+    def coordinator(self) -> str | None:
+        """The coordinator is always reached by its well-known name; the links find out which process that is."""
+        return COORDINATOR
+
+
+def own_node() -> NodeId:
+    """The node of this process."""
+    return NodeId(ray.get_runtime_context().get_node_id())

@@ -1,0 +1,77 @@
+"""A replica of the store as a Ray actor: a disk, and a loop that answers what gathered while the disk was busy."""
+
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from lineage_stash.on_ray.links import Kind
+from lineage_stash.on_ray.process import TICK_S, Process
+from lineage_stash.on_ray.registry import REPLICA
+from lineage_stash.store.disk import DiskReplica
+from lineage_stash.wire.connection import Connection
+
+NUMBER_BYTES = 8
+
+log = logging.getLogger("lineage_stash")
+
+
+class ReplicaActor:
+    """What Ray sees: a process whose thread starts again, on the same folder, whenever Ray restarts it."""
+
+    def __init__(self, folder: str) -> None:
+        self.keeper = Keeper(Path(folder))
+        threading.Thread(target=self.keeper.run, name="stash replica", daemon=True).start()
+
+    def address(self) -> str:
+        """Under which address it goes, once it is up."""
+        self.keeper.is_up.wait()
+        return REPLICA
+
+
+class Keeper:
+    """Requests that came in one turn are made durable together, then answered."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.is_up = threading.Event()
+        self.paused = False
+        self.delay_s = 0.0
+        self._asked: list[tuple[Connection, bytes, bytes]] = []
+        self._due: list[tuple[float, Connection, tuple[bytes, bytes]]] = []
+
+    def run(self) -> None:
+        """Come up, and answer for ever."""
+        disk = DiskReplica(self.folder)
+        process = Process(REPLICA, on_control=self._on_control, on_dead=lambda _address, _reason: None)
+        process.on_ask = self._on_ask
+        process.registry.settle_in(REPLICA, process.place)
+        self.is_up.set()
+        while True:
+            process.wait(0.001 if self._due else TICK_S)
+            if self._asked and not self.paused:
+                asked, self._asked = self._asked, []
+                answers = disk.handle_all([frame for _, _, frame in asked])
+                due = time.monotonic() + self.delay_s
+                for (connection, number, _), answer in zip(asked, answers, strict=True):
+                    if isinstance(answer, bytes):
+                        self._due.append((due, connection, (number, answer)))
+                    else:
+                        log.warning("dropped a request from %s: %s", connection.introduction, answer)
+            self._answer(process)
+
+    def _answer(self, process: Process) -> None:
+        now = time.monotonic()
+        with process.lock:
+            while self._due and self._due[0][0] <= now:
+                _, connection, body = self._due.pop(0)
+                connection.send(Kind.ANSWER, body)
+
+    def _on_ask(self, connection: Connection, body: bytes) -> None:
+        self._asked.append((connection, body[:NUMBER_BYTES], body[NUMBER_BYTES:]))
+
+    def _on_control(self, _: Connection, said: dict[str, Any]) -> None:
+        """A slow or absent disk, for failure injection."""
+        self.paused = bool(said.get("pause", self.paused))
+        self.delay_s = float(said.get("delay_ms", self.delay_s * 1e3)) / 1e3
