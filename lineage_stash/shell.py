@@ -46,7 +46,7 @@ class NoLife(Enum):
 
 
 def restore(member: Member, incarnation: Incarnation, history: History, policy: Policy, store: Quorum, ignored: Dead,
-            then: Callable[[Peer | NoLife], None]) -> None:  # fmt: skip
+            then: Callable[[Peer | NoLife], None], creator: PeerId | None = None) -> None:  # fmt: skip
     """Begin an incarnation of a peer: its last checkpoint, and the log from there to where it begins."""
     newest, began = history.segments(member.peer)[-1]
     if newest != incarnation:
@@ -74,7 +74,8 @@ def restore(member: Member, incarnation: Incarnation, history: History, policy: 
         if stretch.upper < began:
             raise LineageLost(f"{member.peer} must be replayed to {began}, but the store has it to {stretch.upper}")
         entries = stretch.entries[: began - lower]
-        then(Peer(member, incarnation, history, policy, checkpoint=checkpoint, entries=entries, ignored=ignored))
+        then(Peer(member, incarnation, history, policy, checkpoint=checkpoint, entries=entries, ignored=ignored,
+                  creator=creator))  # fmt: skip
 
     store.request(contract.GetCheckpoint(member.peer), on_loaded)
 

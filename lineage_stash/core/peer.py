@@ -36,6 +36,9 @@ from lineage_stash.core.promises import Promises
 LOOK_UP_TICKS = 8
 """How often a peer that is kept waiting looks whether a decision has passed it by."""
 
+MOST_AHEAD = 256
+"""Messages kept that were sent in the knowledge of a decision that has not come here yet; more are sent again."""
+
 OF_THE_PROGRAM = frozenset((events.CallSubmitted, events.GetStarted, events.WaitStarted, events.ReadStarted,
                             events.ReadingTaken, events.OutputEmitted, events.CallFinished))  # fmt: skip
 """What a program that was killed says no more, once its record is written."""
@@ -46,7 +49,8 @@ class Peer:
 
     def __init__(self, member: Member, incarnation: Incarnation, history: History, policy: Policy, *,
                  checkpoint: Checkpoint | None = None, entries: tuple[Entry, ...] = (),
-                 ignored: tuple[tuple[PeerId, Incarnation], ...] = ()) -> None:  # fmt: skip
+                 ignored: tuple[tuple[PeerId, Incarnation], ...] = (),
+                 creator: PeerId | None = None) -> None:  # fmt: skip
         self.member = member
         self.id = member.peer
         self.incarnation = incarnation
@@ -59,7 +63,8 @@ class Peer:
         start = checkpoint.upper if checkpoint else START
         self.lineage = Lineage(self.id, history, Index(start + len(entries)))
         self.program = Program(self.id, self.lineage, self.counterpart, self._emit,
-                               logs=member.replayable, cap_bytes=policy.stash_cap_bytes)  # fmt: skip
+                               logs=member.replayable, cap_bytes=policy.stash_cap_bytes,
+                               creator=creator)  # fmt: skip
         self.promises = Promises(self.id, incarnation, self.lineage, self._emit)
         self.promises.ignore(ignored)
         self.ticks = 0
@@ -67,6 +72,7 @@ class Peer:
             member, incarnation, policy, self.lineage, self.program, self.counterparts, self._emit
         )
         self._stirred: dict[PeerId, Counterpart] = {}
+        self._ahead: list[Message] = []
         self._handlers: dict[type, Callable[..., None]] = {
             events.MainStarted: lambda _: self.program.start_main(),
             events.CallSubmitted: self._on_submitted,
@@ -152,6 +158,8 @@ class Peer:
             return
         if message.round > self.history.round:
             self._emit(FetchDecisions(self.history.round))
+            if len(self._ahead) < MOST_AHEAD:
+                self._ahead.append(message)
             return
         if self.promises.refuses(message.sender, message.sender_incarnation):
             return
@@ -358,3 +366,6 @@ class Peer:
             self._stir(counterpart)
         self.durability.cover_logged_calls()
         self._deliver_held()
+        ahead, self._ahead = self._ahead, []
+        for message in ahead:
+            self._admit(message)

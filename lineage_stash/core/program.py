@@ -19,6 +19,7 @@ from lineage_stash.core.digest import digest
 from lineage_stash.core.effects import Effect, FinishReplay, ReportFault, Resume, RunCall, RunMain, TakeReading
 from lineage_stash.core.entry import Entry, Ran, Read, Waited
 from lineage_stash.core.events import GetStarted, WaitStarted
+from lineage_stash.core.frontier import START
 from lineage_stash.core.ids import CallId, Index, PeerId, Ref, Seqno
 from lineage_stash.core.lineage import Lineage
 
@@ -29,13 +30,15 @@ class Program:
     """The running call, the script of a replay, and the digest of everything done."""
 
     def __init__(self, me: PeerId, lineage: Lineage, counterpart: Callable[[PeerId], Counterpart],
-                 emit: Callable[[Effect], None], *, logs: bool, cap_bytes: int) -> None:  # fmt: skip
+                 emit: Callable[[Effect], None], *, logs: bool, cap_bytes: int,
+                 creator: PeerId | None = None) -> None:  # fmt: skip
         self.me = me
         self.lineage = lineage
         self.counterpart = counterpart
         self.emit = emit
         self.logs = logs
         self.cap_bytes = cap_bytes
+        self.creator = creator
         self.script: deque[Entry] = deque()
         self.replayed = 0
         self.digest = 0
@@ -80,12 +83,21 @@ class Program:
         return counterpart
 
     def _next_arrived(self) -> Counterpart | None:
+        if self.creator is not None and self.lineage.upper == START:
+            return self._first(self.counterpart(self.creator))
         while self.ready and not self.at_cap:
             counterpart = self.ready.popleft()
             if not counterpart.inbox.replayed_out_of_turn:
                 return counterpart
             counterpart.inbox.replayed_out_of_turn -= 1
         return None
+
+    def _first(self, creator: Counterpart) -> Counterpart | None:
+        """The first call of all is the creator's, which constructs, whoever else's has come before."""
+        if not creator.inbox.queue or self.at_cap:
+            return None
+        creator.inbox.replayed_out_of_turn += 1
+        return creator
 
     def _run(self, counterpart: Counterpart) -> None:
         seqno, payload, counted = counterpart.inbox.start()

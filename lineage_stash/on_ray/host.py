@@ -128,11 +128,12 @@ class Life(Runtime):
         process.store = open_store(1, history, process.links)
         self.program = ActorProgram(load_class(process.plane, creation.class_digest), self)
         found: list[Peer | NoLife] = []
+        creator = PeerId(creation.creator)
         with process.lock:
             if self.incarnation == FIRST_INCARNATION and history.incarnation(self.id) == FIRST_INCARNATION:
-                found.append(Peer(member, self.incarnation, history, policy, ignored=ignored))
+                found.append(Peer(member, self.incarnation, history, policy, ignored=ignored, creator=creator))
             else:
-                restore(member, self.incarnation, history, policy, process.store, ignored, found.append)
+                restore(member, self.incarnation, history, policy, process.store, ignored, found.append, creator)
         while not found:
             process.wait()
         return self._enter(found[0])
@@ -153,6 +154,7 @@ class Life(Runtime):
                 self.shell.feed(events.KillAsked(self._fatal_call(), peer.program.last_call))
             else:
                 self.shell.feed(events.Lingered())
+            self.process.open_mail()
         return True
 
     def _on_control(self, _: Connection, said: dict[str, Any]) -> None:

@@ -132,6 +132,8 @@ def pack_error(function: str, error: BaseException) -> bytes:
     """What a call raised, with the traceback of where it did."""
     head = ERROR + type(error).__qualname__.encode()
     text = "".join(traceback.format_exception(error))
+    if isinstance(error, RayTaskError):
+        error = error.cause  # the call failed because another one did: callers want to catch what that one raised
     try:
         body = cloudpickle.dumps((function, text, error))
         pickle.loads(body)

@@ -13,6 +13,7 @@ import os
 import secrets
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,9 @@ AWAY_S = 0.005
 """How long the owner may be away before the steward takes over: longer than most calls, shorter than a round."""
 
 STEWARD_TURN_S = 0.5
+MOST_EARLY_FRAMES = 1024
+"""Frames kept while a life is being restored; more are sent again by the machines."""
+
 SECRET_BYTES = 32
 
 POLICY = Policy(resend_after_ticks=40, patience_ticks=100)
@@ -78,6 +82,7 @@ class Process:
         self.registry = Registry(self.plane, self.loop.post, self.token)
         self.links = Links(self.loop, self.registry, self.node, on_dead or self._report_death)
         self.shell: Shell | None = None
+        self._early: deque[bytes] = deque(maxlen=MOST_EARLY_FRAMES)
         self.store: Quorum | None = None
         self.on_control = on_control
         self.on_message: Callable[[Connection, bytes], None] = self._give_to_shell
@@ -93,7 +98,7 @@ class Process:
         folder.mkdir(mode=0o700, exist_ok=True)
         unix = self.loop.listen(f"unix:{folder}/{os.getpid()}-{self.token}.sock")
         tcp = self.loop.listen(f"tcp:{ray.util.get_node_ip_address()}:0")
-        return Place(self.node, unix, tcp)
+        return Place(self.node, unix, tcp, os.getpid())
 
     def close(self) -> None:
         """Leave the network."""
@@ -163,6 +168,14 @@ class Process:
     def _give_to_shell(self, _: Connection, body: bytes) -> None:
         if self.shell is not None:
             self.shell.on_frame(body)
+        else:
+            self._early.append(body)
+
+    def open_mail(self) -> None:
+        """Take in what came before the machine was there."""
+        assert self.shell is not None
+        while self._early:
+            self.shell.on_frame(self._early.popleft())
 
     def _on_answer(self, body: bytes) -> None:
         number = int.from_bytes(body[:8], "little")

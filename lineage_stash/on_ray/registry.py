@@ -37,6 +37,7 @@ class Place(NamedTuple):
     node: str
     unix: str
     tcp: str
+    pid: int
 
     def address_from(self, node: str) -> str:
         """How a process on `node` reaches it."""

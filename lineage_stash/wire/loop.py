@@ -30,7 +30,7 @@ from lineage_stash.wire import addresses
 from lineage_stash.wire.connection import Connection, reason_of
 from lineage_stash.wire.frames import MAX_FRAME_BYTES
 from lineage_stash.wire.handshake import NONCE_BYTES, Handshake
-from lineage_stash.wire.poller import Poller
+from lineage_stash.wire.poller import Events, Poller
 from lineage_stash.wire.timers import Timer, Timers
 from lineage_stash.wire.tls import TlsConnection, TlsContexts
 
@@ -126,7 +126,7 @@ class Loop:
             self.sleepers += 1
         if self._posted or happened:
             wait_s = 0.0
-        events: list[tuple[int, int]] = []
+        events: Events = []
         try:
             events = self.poller.wait(wait_s)
         finally:
@@ -136,7 +136,7 @@ class Loop:
                     happened |= self._act(events)
         return happened
 
-    def _act(self, events: list[tuple[int, int]]) -> bool:
+    def _act(self, events: Events) -> bool:
         """Do what a turn has to do after the waiting."""
         happened = bool(events)
         if events:
@@ -198,7 +198,7 @@ class Loop:
         for listener in self._listeners:
             os.close(listener.detach())
         self._drop_all()
-        self.poller.forget()
+        self.poller.close()
 
     # What connections say.
 

@@ -1,14 +1,14 @@
 """The poller: epoll, and who is told about which descriptor.
 
 Rules:
-- A handler is called with the mask of what happened, and may be called for nothing.
-- A socket that is discarded during a turn is closed when the turn is over, so that its number cannot belong to another
-  one while what happened to the old one is still being told.
-- An exception of a handler leaves the turn at once. What happened to the others is told in the next turn, since epoll
-  says again what nobody has acted upon.
+- What happened is told only to whoever watched before the waiting began, and still watches: the number of a descriptor
+  that was closed may belong to another one by now. Whoever came later is told by the next wait.
+- A handler is called with the mask of what happened. Where several threads wait it may be called for nothing.
+- An exception of a handler leaves `tell` at once. What happened to the others is told again, since epoll repeats what
+  nobody has acted upon.
+- `wait` may be called from any thread; all else is called by one thread at a time.
 """
 
-import os
 import select
 import socket
 from collections.abc import Callable
@@ -20,19 +20,34 @@ MAX_EVENTS = 64
 Handler = Callable[[int], None]
 
 
+class Watch:
+    """Someone who watches a descriptor, from a moment on."""
+
+    __slots__ = ("handler", "is_over", "number")
+
+    def __init__(self, handler: Handler, number: int) -> None:
+        self.handler = handler
+        self.number = number
+        self.is_over = False
+
+
+Events = list[tuple[Watch, int]]
+"""Who is to be told, and what."""
+
+
 class Poller:
     """The descriptors that are watched."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._handlers: dict[int, Handler] = {}
-        self._discarded: list[socket.socket] = []
-        self._in_turn = False
+        self._watches: dict[int, Watch] = {}
+        self._number = 0
 
     def watch(self, fd: int, mask: int, handler: Handler) -> None:
         """Tell this handler about a descriptor that was not watched before."""
         self._epoll.register(fd, mask)
-        self._handlers[fd] = handler
+        self._number += 1
+        self._watches[fd] = Watch(handler, self._number)
 
     def change(self, fd: int, mask: int) -> None:
         """Watch a descriptor for something else."""
@@ -40,11 +55,13 @@ class Poller:
 
     def hand_over(self, fd: int, handler: Handler) -> None:
         """Tell another handler from now on."""
-        self._handlers[fd] = handler
+        self._watches[fd].handler = handler
 
     def unwatch(self, fd: int) -> None:
         """Say no more about a descriptor, if it is watched."""
-        if self._handlers.pop(fd, None) is not None:
+        watch = self._watches.pop(fd, None)
+        if watch is not None:
+            watch.is_over = True
             self._epoll.unregister(fd)
 
     def discard(self, owned: socket.socket) -> None:
@@ -52,41 +69,28 @@ class Poller:
         self.unwatch(owned.fileno())
         with suppress(OSError):  # it may not be connected, or not any more
             owned.shutdown(socket.SHUT_RDWR)
-        self._discarded.append(owned)
-        if not self._in_turn:
-            self._close_discarded()
+        owned.close()
 
-    def wait(self, timeout_s: float) -> list[tuple[int, int]]:
-        """What happens within so long, as pairs of a descriptor and a mask."""
-        return self._epoll.poll(timeout_s, MAX_EVENTS)
+    def wait(self, timeout_s: float) -> Events:
+        """What happens within so long."""
+        number = self._number
+        events = self._epoll.poll(timeout_s, MAX_EVENTS)
+        told: Events = []
+        for fd, mask in events:
+            watch = self._watches.get(fd)
+            if watch is not None and watch.number <= number:
+                told.append((watch, mask))
+        return told
 
-    def tell(self, events: list[tuple[int, int]]) -> None:
+    def tell(self, events: Events) -> None:
         """Call the handlers."""
-        handlers = self._handlers
-        self._in_turn = True
-        try:
-            for fd, mask in events:
-                handler = handlers.get(fd)
-                if handler is not None:
-                    handler(mask)
-        finally:
-            self._in_turn = False
-            if self._discarded:
-                self._close_discarded()
+        for watch, mask in events:
+            if not watch.is_over:
+                watch.handler(mask)
 
     def close(self) -> None:
-        """Close what is ours; sockets are discarded by their owners first."""
-        self._handlers.clear()
+        """Close the epoll, which a forked child shares with its parent and must not change; tell nobody any more."""
+        for watch in self._watches.values():
+            watch.is_over = True
+        self._watches.clear()
         self._epoll.close()
-
-    def forget(self) -> None:
-        """Close what is ours in a forked child, and change nothing in the epoll that it shares with its parent."""
-        for owned in self._discarded:
-            os.close(owned.detach())
-        self._discarded.clear()
-        self.close()
-
-    def _close_discarded(self) -> None:
-        for owned in self._discarded:
-            owned.close()
-        self._discarded.clear()

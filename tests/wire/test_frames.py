@@ -66,6 +66,14 @@ def test_frames_before_a_length_above_the_bound_come_out_however_it_is_cut(
     assert reader.buffered_bytes <= HEADER_BYTES
 
 
+def test_reader_that_has_refused_refuses_what_is_good_too() -> None:
+    reader = FrameReader(max_frame_bytes=60)
+    for chunk in (frame(1, b"good") + header(1, 61), frame(2, b"good"), b""):
+        with pytest.raises(FrameTooLarge):
+            reader.feed(chunk)
+    assert list(reader.frames) == [(1, b"good")]
+
+
 def test_body_is_bytes_whether_it_came_whole_or_in_parts() -> None:
     reader = FrameReader()
     reader.feed(frame(1, b"whole") + frame(2, b"parts")[:-2])

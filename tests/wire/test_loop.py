@@ -1,5 +1,6 @@
 """Two real loops: frames arrive whole and in order, a loss is told once with its reason, and nothing blocks."""
 
+import errno
 import fcntl
 import os
 import socket
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 
@@ -141,6 +143,35 @@ def has_arrived(connection: Connection) -> bool:
     if connection._socket.family == socket.AF_INET:
         fcntl.ioctl(connection._socket, termios.TIOCOUTQ, in_kernel)
     return not connection.queued_bytes and not any(in_kernel)
+
+
+class NoRoom:
+    """A socket to which nothing can be written, for a reason that does not end it."""
+
+    def __init__(self, own: socket.socket) -> None:
+        self._own = own
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    def send(self, _: bytes) -> int:
+        raise OSError(errno.ENOBUFS, "no buffer space available")
+
+
+def test_socket_that_cannot_be_written_to_is_lost_after_what_had_arrived(make_side: SideMaker, anywhere: str) -> None:
+    server, client = make_side("server"), make_side("client")
+    theirs, ours = opened(server, client, server.loop.listen(anywhere))
+    ours.send(1, b"had arrived")
+    until(lambda: has_arrived(ours), client)
+    theirs._socket = NoRoom(theirs._socket)
+    theirs.send(2, b"cannot be sent")
+    theirs.send(2, b"nor this" * 10_000)
+    assert server.lost == []
+    assert theirs.queued_bytes == 0
+    until(lambda: server.lost and client.lost, server, client)
+    assert server.bodies == [b"had arrived"]
+    assert server.reasons == ["no buffer space available"]
+    assert client.frames == []
 
 
 def test_reset_is_told_as_one(make_side: SideMaker, keep: Callable[[socket.socket], socket.socket]) -> None:
@@ -315,11 +346,19 @@ def test_loop_closed_while_delivering_is_closed(make_side: SideMaker, anywhere: 
 def test_posted_action_wakes_a_sleeping_poll(make_side: SideMaker) -> None:
     side = make_side("side")
     ran: list[int] = []
-    thread = threading.Timer(0.02, lambda: side.loop.post(lambda: ran.append(threading.get_ident())))
+
+    def post_when_it_sleeps() -> None:
+        while not side.loop.sleepers:
+            pass
+        side.loop.post(lambda: ran.append(threading.get_ident()))
+
+    thread = threading.Thread(target=post_when_it_sleeps)
     thread.start()
-    until(lambda: ran, side)
+    began = monotonic()
+    assert side.loop.poll(60)
     thread.join()
     assert ran == [threading.get_ident()]
+    assert monotonic() - began < 30
 
 
 def test_wake_ends_this_poll_or_the_next(make_side: SideMaker) -> None:
@@ -473,3 +512,35 @@ def test_two_threads_with_a_loop_each_answer_each_other(make_side: SideMaker, an
         server.loop.wake()
         thread.join()
     assert client.bodies == [b"%d" % number for number in range(1000)]
+
+
+def test_several_threads_may_poll_one_loop_while_connections_come_and_go(make_side: SideMaker, anywhere: str) -> None:
+    server, client = make_side("server"), make_side("client")
+    server.on_frame = lambda connection, kind, body: connection.send(kind, body)
+    address = server.loop.listen(anywhere)
+    stop = threading.Event()
+
+    def serve() -> None:
+        while not stop.is_set():
+            server.loop.poll(60)
+        server.loop.wake()
+
+    threads = [threading.Thread(target=serve) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        lasting = client.loop.connect(address)
+        for number in range(200):
+            passing = client.loop.connect(address)
+            for connection in (passing, lasting):
+                connection.send(1, b"%d" % number)
+            until(lambda number=number: len(client.frames) == 2 * (number + 1), client)
+            passing.close("passing")
+    finally:
+        stop.set()
+        server.loop.wake()
+        for thread in threads:
+            thread.join()
+    until(lambda: len(server.lost) == len(client.lost) == 200, server, client)
+    assert lasting.is_open
+    assert server.loop.strangers_dropped == 0

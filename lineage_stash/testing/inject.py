@@ -1,0 +1,82 @@
+"""Failure injection on a real cluster: kill, stop and continue the processes of a program, and disturb its store.
+
+For tests and benchmarks of your own programs, on the machine where their processes run. Signals are real.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation
+from lineage_stash.on_ray.api import ActorHandle, current
+from lineage_stash.on_ray.registry import COORDINATOR, REPLICA
+from lineage_stash.shell import address_of
+
+UP_WITHIN_S = 60.0
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = UP_WITHIN_S) -> None:
+    """Wait on a condition, and say what it was if it does not come true."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout_s:g} s")
+        time.sleep(0.01)
+
+
+def life_of(actor: ActorHandle) -> Incarnation:
+    """Which life of an actor is the present one."""
+    return current().process.registry.read_history().incarnation(actor._peer)
+
+
+def pid_of(actor: ActorHandle) -> int:
+    """The process that the present life of an actor lives in, once it has come up."""
+    registry = current().process.registry
+    found: list[int] = []
+
+    def has_come_up() -> bool:
+        place = registry.place_of(address_of(actor._peer, life_of(actor)))
+        if place is not None:
+            found.append(place.pid)
+        return place is not None
+
+    wait_until(has_come_up, f"a process of {actor!r}")
+    return found[0]
+
+
+def kill_process(actor: ActorHandle) -> int:
+    """`kill -9` the process of an actor; its pid. The actor goes on in another one."""
+    pid = pid_of(actor)
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def recoveries_of(actor: ActorHandle) -> int:
+    """How many times an actor was recovered so far."""
+    return life_of(actor) - FIRST_INCARNATION
+
+
+def coordinator_pid() -> int:
+    """The process of the coordinator."""
+    registry = current().process.registry
+    address = registry.coordinator_address()
+    place = registry.place_of(address) if address else None
+    if place is None:
+        raise LookupError(f"no {COORDINATOR} is registered")
+    return place.pid
+
+
+def replica_pid() -> int:
+    """The process of the store's replica."""
+    place = current().process.registry.place_of(REPLICA)
+    if place is None:
+        raise LookupError(f"no {REPLICA} is registered")
+    return place.pid
+
+
+def disturb_store(*, pause: bool = False, delay_ms: float = 0.0) -> None:
+    """Have the store answer nothing, or answer late; without arguments, have it answer as always."""
+    process = current().process
+    with process.lock:
+        process.control(REPLICA, pause=pause, delay_ms=delay_ms)
