@@ -1,6 +1,15 @@
-"""`python -m benchmarks`: every benchmark that needs no cluster, each with its bar."""
+"""`python -m benchmarks [core|store|ray]`: measure, each figure beside its bar; without a name, all of them."""
 
-from benchmarks.core_path import main
+import sys
+
+from benchmarks import against_ray, core_path, store_engines
+
+PARTS = {"core": core_path.main, "store": store_engines.main, "ray": against_ray.main}
 
 if __name__ == "__main__":
-    main()
+    names = sys.argv[1:] or list(PARTS)
+    unknown = [name for name in names if name not in PARTS]
+    if unknown:
+        sys.exit(f"unknown benchmark {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    for name in names:
+        PARTS[name]()

@@ -8,6 +8,8 @@ whatever is not a verb of this package is Ray's own.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lineage_stash import compiled
+
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ __all__ = [
     "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "kill", "get_actor", "observe",
     "ObjectRef", "ActorHandle",
 ]  # fmt: skip
+
+
+is_compiled = compiled.use()
+"""Whether the hot modules run in their compiled form."""
 
 
 def __getattr__(name: str) -> Any:

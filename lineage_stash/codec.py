@@ -4,12 +4,16 @@ A frame is one byte of version, four bytes of checksum, and a msgpack body `[kin
 spelled once per frame, in `peers`, and are numbers everywhere else; every field has a declared type. Entries travel in
 columns: runs of calls from one caller are `(kind, caller, first seqno, count)`, digests are four bytes each, needs are
 listed only where they grew. So an entry of a run costs a few bytes. A payload that is logged by content is left out of
-a message to the caller that sent it and still has it. An unknown version, a wrong checksum and a body
-that does not decode are refused with a `FrameError` before anything is looked at; nothing here unpickles.
+a message to the caller that sent it and still has it. Large blobs follow the body as they are, so that nothing has to
+copy them; their lengths are in the body, and the store, which keeps them, has a checksum over all it keeps.
+
+An unknown version, a wrong checksum and a body that does not decode are refused with a `FrameError` before anything is
+looked at; nothing here unpickles.
 """
 
 import sys
 from array import array
+from collections.abc import Sequence
 from typing import Annotated, Any
 from zlib import crc32
 
@@ -25,7 +29,11 @@ from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId, R
 from lineage_stash.store import contract
 
 VERSION = 1
+VERSION_WITH_BLOBS = 2
 HEADER_BYTES = 5
+LENGTH_BYTES = 4
+LARGE_BYTES = 32 * 1024
+"""From this length on, copying a blob costs more than a piece of its own."""
 
 RAN, RAN_WITH_CONTENT, READ, WAITED = range(4)
 
@@ -33,10 +41,12 @@ NOBODY = PeerId("")
 
 N = Annotated[int, msgspec.Meta(ge=0)]
 """Any of the protocol's numbers: none is negative."""
-WireRange = tuple[N, N, N, list[N], bytes, list[N], list[bytes]]
+Blob = bytes | N
+"""Bytes, or the number of the blob behind the body that has them."""
+WireRange = tuple[N, N, N, list[N], bytes, list[N], Sequence[Blob]]
 WireBatch = tuple[list[WireRange], list[N], list[N]]
 WireCheckpoint = tuple[
-    N, N, N, bytes, N, list[tuple[N, CallsTo]], list[tuple[N, CallsFrom]], list[tuple[N, bytes]], N, bool
+    N, N, N, Blob, N, list[tuple[N, CallsTo]], list[tuple[N, CallsFrom]], list[tuple[N, bytes]], N, bool
 ]  # fmt: skip
 
 
@@ -45,11 +55,33 @@ class FrameError(ValueError):
 
 
 class Names:
-    """The peer ids of one frame, in order of first use."""
+    """The peer ids of one frame, in order of first use, and its large blobs."""
 
-    def __init__(self, peers: list[str] | None = None) -> None:
+    def __init__(self, peers: list[str] | None = None, blobs: list[bytes] | None = None) -> None:
         self.peers: list[str] = peers if peers is not None else []
+        self.blobs: list[bytes] = blobs if blobs is not None else []
         self._numbers: dict[str, int] = {}
+
+    def put(self, blob: bytes) -> Blob:
+        """What stands for a blob in the body: itself, or its number."""
+        if len(blob) < LARGE_BYTES:
+            return blob
+        self.blobs.append(blob)
+        return len(self.blobs) - 1
+
+    def put_all(self, blobs: Sequence[bytes]) -> Sequence[Blob]:
+        """The same for several; most often none is large."""
+        if max(map(len, blobs), default=0) < LARGE_BYTES:
+            return blobs
+        return [self.put(blob) for blob in blobs]
+
+    def take(self, blob: Blob) -> bytes:
+        """What `put` put."""
+        return self.blobs[blob] if isinstance(blob, int) else blob
+
+    def take_all(self, blobs: Sequence[Any]) -> tuple[bytes, ...]:
+        """What `put_all` put."""
+        return tuple([self.take(blob) for blob in blobs]) if self.blobs else tuple(blobs)
 
     def number(self, peer: str) -> int:
         """The number of a peer in this frame."""
@@ -97,7 +129,15 @@ def _pack_range(piece: Range, names: Names, knows_payloads: PeerId = NOBODY) -> 
         runs += (*run, count)
     if sys.byteorder == "big":
         digests.byteswap()
-    return names.number(piece.peer), piece.incarnation, piece.lower, runs, digests.tobytes(), needs, blobs
+    return (
+        names.number(piece.peer),
+        piece.incarnation,
+        piece.lower,
+        runs,
+        digests.tobytes(),
+        needs,
+        names.put_all(blobs),
+    )
 
 
 def _kind_of(entry: Entry, names: Names, blobs: list[bytes], knows_payloads: PeerId) -> tuple[int, int, int]:
@@ -122,7 +162,7 @@ def _unpack_range(wire: WireRange, names: Names) -> Range:
     for at in range(0, len(flat_needs), 3):
         position, needed, upper = flat_needs[at : at + 3]
         needs.setdefault(position, []).append((PeerId(names.peers[needed]), Index(upper)))
-    remaining = iter(blobs)
+    remaining = iter(names.take_all(blobs))
     entries: list[Entry] = []
     for at in range(0, len(runs), 4):
         kind, caller, first, count = runs[at : at + 4]
@@ -183,19 +223,21 @@ def _pack_message(message: Message, names: Names) -> list[Any]:
     return [
         names.number(message.sender), message.sender_incarnation, names.number(message.receiver),
         message.receiver_incarnation, message.round, message.number, message.acknowledged,
-        None if hello is None else [hello.node, hello.replayable], message.first_call, message.calls,
-        message.first_reply, message.replies, message.covered, message.released,
+        None if hello is None else [hello.node, hello.replayable], message.first_call,
+        names.put_all(message.calls), message.first_reply, names.put_all(message.replies), message.covered,
+        message.released,
         _pack_batch(message.batch, names, message.sender, message.receiver),
     ]  # fmt: skip
 
 
-def _unpack_message(wire: list[Any], names: Names) -> Message:
+def _unpack_message(wire: Any, names: Names) -> Message:
     (sender, sender_incarnation, receiver, receiver_incarnation, round_, number, acknowledged, hello, first_call, calls,
      first_reply, replies, covered, released, batch) = wire  # fmt: skip
     member = None if hello is None else Member(PeerId(names.peers[sender]), NodeId(hello[0]), hello[1])
     return Message(
         PeerId(names.peers[sender]), sender_incarnation, PeerId(names.peers[receiver]), receiver_incarnation, round_,
-        number, acknowledged, member, first_call, tuple(calls), first_reply, tuple(replies), covered, released,
+        number, acknowledged, member, first_call, names.take_all(calls), first_reply, names.take_all(replies), covered,
+        released,
         _unpack_batch(batch, names),
     )  # fmt: skip
 
@@ -204,7 +246,7 @@ def _pack_asked(event: GatherAsked, names: Names) -> list[Any]:
     return [event.round, names.pack(event.dead), event.coordinator]
 
 
-def _unpack_asked(wire: list[Any], names: Names) -> GatherAsked:
+def _unpack_asked(wire: Any, names: Names) -> GatherAsked:
     return GatherAsked(Round(wire[0]), names.unpack(wire[1]), wire[2])
 
 
@@ -215,7 +257,7 @@ def _pack_answered(event: GatherAnswered, names: Names) -> list[Any]:
     ]  # fmt: skip
 
 
-def _unpack_answered(wire: list[Any], names: Names) -> GatherAnswered:
+def _unpack_answered(wire: Any, names: Names) -> GatherAnswered:
     peer, incarnation, round_, dead, ignored, ranges, needs, committed = wire
     return GatherAnswered(
         PeerId(names.peers[peer]), incarnation, round_, names.unpack(dead), names.unpack(ignored),
@@ -229,7 +271,7 @@ def _pack_decided(event: Decided, names: Names) -> list[Any]:
     return [decision.round, beginnings, [names.number(peer) for peer in decision.gone], decision.writer]
 
 
-def _unpack_decided(wire: list[Any], names: Names) -> Decided:
+def _unpack_decided(wire: Any, names: Names) -> Decided:
     round_, beginnings, gone, writer = wire
     begun = tuple(Beginning(PeerId(names.peers[b[0]]), b[1], b[2]) for b in beginnings)
     return Decided(Decision(round_, begun, tuple(PeerId(names.peers[peer]) for peer in gone), writer))
@@ -239,7 +281,7 @@ def _pack_suspected(event: Suspected, names: Names) -> list[Any]:
     return [names.number(event.peer), event.incarnation]
 
 
-def _unpack_suspected(wire: list[Any], names: Names) -> Suspected:
+def _unpack_suspected(wire: Any, names: Names) -> Suspected:
     return Suspected(PeerId(names.peers[wire[0]]), wire[1])
 
 
@@ -251,7 +293,7 @@ def _pack_append(request: contract.Append, names: Names) -> list[Any]:
     return [_pack_ranges(request.ranges, names), segments, bases, watch, asker, request.settling]
 
 
-def _unpack_append(wire: list[Any], names: Names) -> contract.Append:
+def _unpack_append(wire: Any, names: Names) -> contract.Append:
     ranges, segments, bases, watch, asked, settling = wire
     asker = None if asked is None else (PeerId(names.peers[asked[0]]), asked[1])
     named = tuple((PeerId(names.peers[peer]), _unpack_segments(pairs)) for peer, pairs in segments)
@@ -259,7 +301,7 @@ def _unpack_append(wire: list[Any], names: Names) -> contract.Append:
     return contract.Append(_unpack_ranges(ranges, names), named, names.unpack(bases), watched, settling, asker)
 
 
-def _unpack_segments(pairs: list[list[int]]) -> tuple[tuple[Incarnation, Index], ...]:
+def _unpack_segments(pairs: Any) -> tuple[tuple[Incarnation, Index], ...]:
     return tuple((Incarnation(incarnation), Index(began)) for incarnation, began in pairs)
 
 
@@ -268,7 +310,7 @@ def _pack_held(reply: contract.Held, names: Names) -> list[Any]:
     return [holdings, names.pack(reply.gaps), [names.number(peer) for peer in reply.refused]]
 
 
-def _unpack_held(wire: list[Any], names: Names) -> contract.Held:
+def _unpack_held(wire: Any, names: Names) -> contract.Held:
     holdings, gaps, refused = wire
     held = tuple((PeerId(names.peers[peer]), incarnation, upper) for peer, incarnation, upper in holdings)
     return contract.Held(held, names.unpack(gaps), tuple(PeerId(names.peers[peer]) for peer in refused))
@@ -278,7 +320,7 @@ def _pack_read(request: contract.Read, names: Names) -> list[Any]:
     return [names.number(request.peer), request.lower]
 
 
-def _unpack_read(wire: list[Any], names: Names) -> contract.Read:
+def _unpack_read(wire: Any, names: Names) -> contract.Read:
     return contract.Read(PeerId(names.peers[wire[0]]), wire[1])
 
 
@@ -286,7 +328,7 @@ def _pack_found(reply: contract.Found, names: Names) -> list[Any]:
     return [_pack_ranges(reply.ranges, names), names.pack(reply.bases)]
 
 
-def _unpack_found(wire: list[Any], names: Names) -> contract.Found:
+def _unpack_found(wire: Any, names: Names) -> contract.Found:
     return contract.Found(_unpack_ranges(wire[0], names), names.unpack(wire[1]))
 
 
@@ -294,7 +336,7 @@ def _pack_truncate(request: contract.Truncate, names: Names) -> list[Any]:
     return [names.number(request.peer), request.segments, request.below]
 
 
-def _unpack_truncate(wire: list[Any], names: Names) -> contract.Truncate:
+def _unpack_truncate(wire: Any, names: Names) -> contract.Truncate:
     return contract.Truncate(PeerId(names.peers[wire[0]]), _unpack_segments(wire[1]), wire[2])
 
 
@@ -302,7 +344,7 @@ def _pack_fence(request: contract.Fence, names: Names) -> list[Any]:
     return [names.pack(request.dead), names.pack(request.lowers)]
 
 
-def _unpack_fence(wire: list[Any], names: Names) -> contract.Fence:
+def _unpack_fence(wire: Any, names: Names) -> contract.Fence:
     return contract.Fence(names.unpack(wire[0]), names.unpack(wire[1]))
 
 
@@ -310,7 +352,8 @@ def _pack_checkpoint(checkpoint: Checkpoint, names: Names) -> WireCheckpoint:
     calls_to = [(names.number(peer), calls) for peer, calls in checkpoint.calls_to]
     calls_from = [(names.number(peer), calls) for peer, calls in checkpoint.calls_from]
     return (
-        names.number(checkpoint.peer), checkpoint.incarnation, checkpoint.upper, checkpoint.state, checkpoint.digest,
+        names.number(checkpoint.peer), checkpoint.incarnation, checkpoint.upper, names.put(checkpoint.state),
+        checkpoint.digest,
         calls_to, calls_from, list(checkpoint.outputs), checkpoint.next_output, checkpoint.final,
     )  # fmt: skip
 
@@ -320,7 +363,8 @@ def _unpack_checkpoint(wire: WireCheckpoint, names: Names) -> Checkpoint:
     to = tuple((PeerId(names.peers[callee]), calls) for callee, calls in calls_to)
     from_ = tuple((PeerId(names.peers[caller]), calls) for caller, calls in calls_from)
     return Checkpoint(
-        PeerId(names.peers[peer]), Incarnation(incarnation), Index(upper), state, digest, to, from_, tuple(outputs),
+        PeerId(names.peers[peer]), Incarnation(incarnation), Index(upper), names.take(state), digest, to, from_,
+        tuple(outputs),
         next_output, final,
     )  # fmt: skip
 
@@ -345,7 +389,7 @@ def _pack_stored(reply: contract.Stored, _: Names) -> list[Any]:
     return [reply.stored]
 
 
-def _unpack_stored(wire: list[Any], _: Names) -> contract.Stored:
+def _unpack_stored(wire: Any, _: Names) -> contract.Stored:
     return contract.Stored(wire[0])
 
 
@@ -353,7 +397,7 @@ def _pack_get(request: contract.GetCheckpoint, names: Names) -> list[Any]:
     return [names.number(request.peer)]
 
 
-def _unpack_get(wire: list[Any], names: Names) -> contract.GetCheckpoint:
+def _unpack_get(wire: Any, names: Names) -> contract.GetCheckpoint:
     return contract.GetCheckpoint(PeerId(names.peers[wire[0]]))
 
 
@@ -374,9 +418,9 @@ _KINDS: list[tuple[type, Any, Any, Any]] = [
             N,
             tuple[str, bool] | None,
             N,
-            tuple[bytes, ...],
+            tuple[Blob, ...],
             N,
-            tuple[bytes, ...],
+            tuple[Blob, ...],
             N,
             N,
             WireBatch | None,
@@ -411,29 +455,60 @@ _PACK = {kind: (number, pack) for number, (kind, pack, _, _) in enumerate(_KINDS
 _UNPACK = [(unpack, msgspec.msgpack.Decoder(wire).decode) for _, _, unpack, wire in _KINDS]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[N, list[str], msgspec.Raw]).decode
+_decode_with_blobs = msgspec.msgpack.Decoder(tuple[N, list[str], msgspec.Raw, list[N]]).decode
 
 
 def encode(thing: object) -> bytes:
-    """The frame of anything in the table above."""
+    """The frame of anything in the table above, in one piece."""
+    frame = encode_in_pieces(thing)
+    return frame if isinstance(frame, bytes) else b"".join(frame)
+
+
+def encode_in_pieces(thing: object) -> bytes | tuple[bytes, ...]:
+    """The frame of anything in the table above; in several pieces where it has large blobs, which are not copied."""
     number, pack = _PACK[type(thing)]
     names = Names()
     fields = pack(thing, names)
+    if names.blobs:
+        body = _encode((number, names.peers, fields, list(map(len, names.blobs))))
+        header = bytes((VERSION_WITH_BLOBS,)) + crc32(body).to_bytes(4, "big") + len(body).to_bytes(4, "big")
+        return header + body, *names.blobs
     body = _encode((number, names.peers, fields))
     return bytes((VERSION,)) + crc32(body).to_bytes(4, "big") + body
+
+
+def _cut(behind: memoryview, lengths: list[int]) -> list[bytes]:
+    """The blobs behind a body."""
+    if sum(lengths) != len(behind):
+        raise FrameError(f"{len(behind)} bytes of blobs where {sum(lengths)} were announced")
+    blobs = []
+    lower = 0
+    for length in lengths:
+        blobs.append(bytes(behind[lower : lower + length]))
+        lower += length
+    return blobs
 
 
 def decode(frame: bytes) -> Any:
     """What a frame says, or a `FrameError` that says what is wrong with it."""
     if len(frame) < HEADER_BYTES:
         raise FrameError(f"a frame of {len(frame)} bytes is shorter than its header")
-    if frame[0] != VERSION:
+    if frame[0] not in (VERSION, VERSION_WITH_BLOBS):
         raise FrameError(f"format version {frame[0]} is not known here, only {VERSION}: update the older side")
     body = memoryview(frame)[HEADER_BYTES:]
+    behind = memoryview(b"")
+    if frame[0] == VERSION_WITH_BLOBS:
+        end = LENGTH_BYTES + int.from_bytes(body[:LENGTH_BYTES], "big")
+        body, behind = body[LENGTH_BYTES:end], body[end:]
     if crc32(body) != int.from_bytes(frame[1:HEADER_BYTES], "big"):
         raise FrameError("the checksum does not match: the frame was cut short or changed on its way")
     try:
-        number, peers, raw = _decode(body)
+        if frame[0] == VERSION:
+            number, peers, raw = _decode(body)
+            lengths: list[int] = []
+        else:
+            number, peers, raw, lengths = _decode_with_blobs(body)
         unpack, decode_fields = _UNPACK[number]
-        return unpack(decode_fields(raw), Names(peers))
+        return unpack(decode_fields(raw), Names(peers, _cut(behind, lengths)))
     except (msgspec.MsgspecError, ValueError, IndexError, StopIteration, RecursionError, OverflowError) as error:
         raise FrameError(f"a body that does not decode: {error}") from error

@@ -10,17 +10,19 @@ from lineage_stash.core.effects import Effect
 from lineage_stash.core.history import Decision
 from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId, Round
 
+Frame = bytes | tuple[bytes, ...]
+"""A frame of the codec, in one piece or in several that belong together."""
 Dead = tuple[tuple[PeerId, Incarnation], ...]
 
 
 class Transport(Protocol):
     """Carries frames; may delay, repeat, reorder or lose them."""
 
-    def send(self, address: str, frame: bytes) -> None:
+    def send(self, address: str, frame: Frame) -> None:
         """Try to bring a frame to an address."""
         ...
 
-    def ask_replica(self, replica: int, number: int, frame: bytes) -> None:
+    def ask_replica(self, replica: int, number: int, frame: Frame) -> None:
         """Try to bring a request to a replica; the answer, if any, comes back with the number."""
         ...
 

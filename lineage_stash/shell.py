@@ -33,7 +33,7 @@ def address_of(peer: PeerId, incarnation: Incarnation) -> str:
 
 def open_store(replicas: int, history: History, transport: Transport) -> Quorum:
     """A quorum client over a transport."""
-    return Quorum(replicas, history, codec.encode, transport.ask_replica)
+    return Quorum(replicas, history, codec.encode_in_pieces, transport.ask_replica)
 
 
 class NoLife(Enum):
@@ -80,7 +80,7 @@ def restore(member: Member, incarnation: Incarnation, history: History, policy: 
     store.request(contract.GetCheckpoint(member.peer), on_loaded)
 
 
-class LineageLost(RuntimeError):
+class LineageLost(Exception):
     """The store does not have what it had confirmed: a majority of its replicas lost data."""
 
 
@@ -90,6 +90,7 @@ class Shell:
     def __init__(self, machine: Peer | Coordinator, *, transport: Transport, membership: Membership, outside: Outside,
                  executor: Executor | None, store: Quorum) -> None:  # fmt: skip
         self.machine = machine
+        self.handle: Callable[[object], list[effects.Effect]] = machine.handle
         self.transport = transport
         self.membership = membership
         self.outside = outside
@@ -136,7 +137,7 @@ class Shell:
         self._busy = True
         try:
             while self._queue:
-                for effect in self.machine.handle(self._queue.popleft()):
+                for effect in self.handle(self._queue.popleft()):
                     self._carriers[type(effect)](effect)
                     if self._has_stopped():
                         return
@@ -165,7 +166,7 @@ class Shell:
     def _send_message(self, effect: effects.SendMessage) -> None:
         message = effect.message
         address = address_of(message.receiver, message.receiver_incarnation)
-        self.transport.send(address, codec.encode(message))
+        self.transport.send(address, codec.encode_in_pieces(message))
 
     def _report_suspicion(self, effect: effects.ReportSuspicion) -> None:
         coordinator = self.membership.coordinator

@@ -28,7 +28,14 @@ ONLY = {
 
 # Who imports this must be in one of these scopes.
 RESERVED = {
-    "ray": ("lineage_stash/on_ray/", "lineage_stash/testing/inject", "benchmarks/", "tests/"),
+    "ray": (
+        "lineage_stash/on_ray/",
+        "lineage_stash/testing/inject",
+        "lineage_stash/cli/cluster.py",
+        "benchmarks/",
+        "tests/",
+    ),
+    "typer": ("lineage_stash/cli/", "tests/"),
     "raydp": ("lineage_stash/on_spark/", "benchmarks/", "tests/"),
     "pyspark": ("lineage_stash/on_spark/", "raydp_jobs/", "benchmarks/", "tests/"),
     "lineage_stash.testing": ("lineage_stash/testing/", "benchmarks/", "tests/"),

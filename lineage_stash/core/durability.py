@@ -53,7 +53,9 @@ class Durability:
         self.next_output = 0
         self.flushed = lineage.upper
         self.flushing = False
+        self.flush_is_due = False
         self.checkpointed = START
+        self.checkpointed_bytes = 0
         self.checkpoint_under_way: Checkpoint | None = None
         self.capturing: Frontier | None = None
         self.retiring = False
@@ -65,9 +67,24 @@ class Durability:
     # flush and commit
 
     def flush(self) -> None:
-        """Send own new entries to the store, unless a flush is under way."""
-        if not self.flushing and self.lineage.upper != self.flushed:
+        """Send own new entries to the store, unless a flush is under way or should wait for company."""
+        if not self.flushing and self.lineage.upper != self.flushed and self._should_flush():
+            self.flush_is_due = False
             self._append(self.lineage.stash.ranges(self.member.peer, self.flushed, self.lineage.history))
+
+    def _should_flush(self) -> bool:
+        if self.policy.flushes_at_once or self.flush_is_due or self.retiring or len(self.gate):
+            return True
+        return self.lineage.upper - self.flushed >= self.policy.entries_per_flush
+
+    @property
+    def has_unflushed(self) -> bool:
+        """Whether something waits that no flush has taken."""
+        return not self.flushing and self.lineage.upper != self.flushed
+
+    def on_flush_due(self, _: events.FlushDue) -> None:
+        """Wait no longer."""
+        self.flush_is_due = True
 
     def _append(self, ranges: list[Range]) -> None:
         self.flushing = True
@@ -130,7 +147,8 @@ class Durability:
         every = self.policy.checkpoint_every_entries
         if every is None or self.program.script or self.checkpoint_under_way or self.program.leaving:
             return
-        if self.lineage.upper - self.checkpointed >= every:
+        logged_bytes = self.lineage.content_bytes - self.checkpointed_bytes
+        if self.lineage.upper - self.checkpointed >= every or logged_bytes >= self.policy.checkpoint_every_bytes:
             self._capture(last=False)
 
     def _capture(self, *, last: bool) -> None:
@@ -142,6 +160,7 @@ class Durability:
             calls_from, outputs, self.next_output, last,
         )  # fmt: skip
         self.checkpointed = self.lineage.upper
+        self.checkpointed_bytes = self.lineage.content_bytes
         self.capturing = dict(self.lineage.needs)
         if last:
             self.on_state_captured(events.StateCaptured(self.last_words))

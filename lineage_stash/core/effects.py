@@ -1,6 +1,6 @@
 """Effects: orders, in the imperative. The only way out of a peer or a coordinator; the shell carries them out."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lineage_stash.core.batch import Range
 from lineage_stash.core.channel import Message
@@ -27,7 +27,7 @@ class RunCall(NamedTuple):
 class Resume(NamedTuple):
     """Let the program go on with this answer."""
 
-    answer: object
+    answer: Any
 
 
 class TakeReading(NamedTuple):

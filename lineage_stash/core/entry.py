@@ -45,10 +45,13 @@ class Waited(NamedTuple):
 Entry = Ran | Read | Waited
 
 
+def content_bytes(entry: Entry) -> int:
+    """How much of payloads and readings an entry holds."""
+    if isinstance(entry, Ran):
+        return 0 if entry.payload is None else len(entry.payload)
+    return len(entry.value) if isinstance(entry, Read) else 0
+
+
 def size_bytes(entry: Entry) -> int:
     """How much memory an entry is charged for."""
-    if isinstance(entry, Ran):
-        return ENTRY_OVERHEAD_BYTES + (len(entry.payload) if entry.payload is not None else 0)
-    if isinstance(entry, Read):
-        return ENTRY_OVERHEAD_BYTES + len(entry.value)
-    return ENTRY_OVERHEAD_BYTES
+    return ENTRY_OVERHEAD_BYTES + content_bytes(entry)

@@ -143,6 +143,10 @@ class RecordLoaded(NamedTuple):
     record: Checkpoint
 
 
+class FlushDue(NamedTuple):
+    """What was appended has waited for company long enough."""
+
+
 class Lingered(NamedTuple):
     """The running call takes its time: what was gathered meanwhile should leave."""
 

@@ -72,7 +72,8 @@ class History:
 
     def limit(self, peer: PeerId, incarnation: Incarnation) -> Index | None:
         """Below which index entries written by `incarnation` survive; None if there is no end yet."""
-        return limit_in(self._segments.get(peer, ()), incarnation)
+        segments = self._segments.get(peer)
+        return None if segments is None else limit_in(segments, incarnation)
 
     def surviving(self, piece: Range) -> tuple[Entry, ...]:
         """The entries of a range that no later incarnation has ended."""
@@ -83,6 +84,8 @@ class History:
 
     def pieces(self, peer: PeerId, lower: Index, upper: Index) -> list[tuple[Incarnation, Index, Index]]:
         """Split `[lower, upper)` of a log by the incarnation that wrote it."""
+        if peer not in self._segments:
+            return [(FIRST_INCARNATION, lower, upper)] if lower < upper else []
         return pieces_in(self.segments(peer), lower, upper)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from lineage_stash.core.batch import EMPTY, Batch, Range
 from lineage_stash.core.channel import Channel
-from lineage_stash.core.entry import Entry
+from lineage_stash.core.entry import Entry, content_bytes
 from lineage_stash.core.frontier import START, Frontier, Positions, clip, covers, join
 from lineage_stash.core.history import Beginning, History
 from lineage_stash.core.ids import Incarnation, Index, NodeId, PeerId
@@ -36,6 +36,7 @@ class Lineage:
         self.history = history
         self.stash = Stash()
         self.upper = upper
+        self.content_bytes = 0
         self.needs: Frontier = {}
         self.unlogged: Frontier = {}
         self.committed: Frontier = {}
@@ -58,6 +59,7 @@ class Lineage:
     def append(self, entry: Entry) -> None:
         """Write the next entry of the own log: a list append."""
         self.stash.append(self.me, entry)
+        self.content_bytes += content_bytes(entry)
         self.upper = upper = Index(self.upper + 1)
         self.needs[self.me] = upper
         self.version += 1

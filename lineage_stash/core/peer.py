@@ -95,6 +95,7 @@ class Peer:
             events.OutputAccepted: lambda event: self.durability.gate.accept(event.number),
             events.Departed: self._on_departed,
             events.RecordLoaded: self._on_record_loaded,
+            events.FlushDue: self.durability.on_flush_due,
             events.Lingered: lambda _: None,
             events.Ticked: self._on_ticked,
             events.GatherAsked: self.promises.answer,
@@ -107,12 +108,18 @@ class Peer:
 
     def handle(self, event: object) -> list[Effect]:
         """Take in one fact; return what to do about it."""
-        return self.handle_all((event,))
+        if not self.stopped and not (self.durability.killed and self._is_void(event)):
+            self._handlers[type(event)](event)
+        if not self.stopped:
+            self._act()
+        effects = self._effects[:]
+        self._effects.clear()
+        return effects
 
     def handle_all(self, happened: tuple[object, ...]) -> list[Effect]:
         """Take in several facts before answering, so that what they cause travels together."""
         for event in happened:
-            if not self.stopped and not (self.durability.is_over and type(event) in OF_THE_PROGRAM):
+            if not self.stopped and not (self.durability.killed and self._is_void(event)):
                 self._handlers[type(event)](event)
         if not self.stopped:
             self._act()
@@ -120,15 +127,21 @@ class Peer:
         self._effects.clear()
         return effects
 
+    def _is_void(self, event: object) -> bool:
+        return self.durability.is_over and type(event) in OF_THE_PROGRAM
+
     def _act(self) -> None:
         """Do what the facts have made possible; what they caused to be sent waits while calls follow one another."""
         self.durability.release()
-        self.program.try_resume()
-        running = self.program.run_next()
-        if self.program.strayed:
+        program = self.program
+        if program.waiting is not None or program.held_back is not None:
+            program.try_resume()
+        running = not program.busy and program.run_next()
+        if program.strayed:
             self._stop(Stop("nondeterminism"))
         elif not running:
-            self._forward()
+            if self._stirred:
+                self._forward()
             self.durability.flush()
 
     def counterpart(self, peer: PeerId) -> Counterpart:
@@ -221,8 +234,6 @@ class Peer:
     # forward and reply: everything that waits, with the lineage that the receiver lacks
 
     def _forward(self) -> None:
-        if not self._stirred:
-            return
         for counterpart in self._stirred.values():
             while counterpart.wants_to_send and self._may_send(counterpart):
                 self._send(counterpart)

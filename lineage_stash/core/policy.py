@@ -24,6 +24,16 @@ class Policy(NamedTuple):
     checkpoint_every_entries: int | None = 10_000
     """Entries between checkpoints; None never checkpoints (drivers, endless methods)."""
 
+    checkpoint_every_bytes: int = 32 * 1024 * 1024
+    """Payloads and readings logged by content between checkpoints: the store keeps them until then."""
+
+    flushes_at_once: bool = True
+    """Whether a flush begins as soon as there is something to flush. Otherwise it waits for `FlushDue`, for a gate, or
+    for `entries_per_flush`, so that a busy peer pays for one flush and not for many; nobody waits for a flush."""
+
+    entries_per_flush: int = 512
+    """Entries that are flushed without waiting for company."""
+
     stash_cap_bytes: int = 64 * 1024 * 1024
     """Uncommitted lineage held before callers feel back-pressure."""
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from lineage_stash import codec
 from lineage_stash.core import events
-from lineage_stash.core.history import Decision
 from lineage_stash.core.ids import Incarnation, NodeId, PeerId
 from lineage_stash.core.recovery import Coordinator
 from lineage_stash.on_ray import payloads
@@ -29,6 +28,9 @@ from lineage_stash.wire.connection import Connection
 
 COME_UP_S = 30.0
 """How long a fresh host may take; a loaded machine needs seconds to start a Python."""
+
+OLD_SPARES_S = 3.0
+"""How long a coordinator that was restarted waits for the spares of its predecessor to report."""
 
 NEW_SPARE_S = 1.0
 """A spare that was used is replaced a little later, so that its start does not compete with the recovery."""
@@ -57,6 +59,7 @@ class Office:
         self.spares_coming = 0
         self.spares_started = 0
         self.expected: dict[str, float] = {}
+        self.reaped: set[PeerId] = set()
         self.process: Process
         self.machine: Coordinator
         self.recoveries: Recoveries
@@ -68,25 +71,27 @@ class Office:
         history = process.registry.read_history()
         process.store = open_store(1, history, process.links)
         self.machine = Coordinator(address, history, POLICY)
-        self.recoveries = Recoveries(self.machine, process.registry)
-        self.recoveries.on_decision = self.reap
         process.registry.starter = self._start
         process.on_message = self._on_message
         process.on_arrival = self._on_arrival
         with process.lock:
             process.shell = Shell(self.machine, transport=process.links, membership=process.registry, outside=self,
                                   executor=None, store=process.store)  # fmt: skip
+            self.recoveries = Recoveries(self.machine, process.shell, process.registry)
         process.registry.settle_in(address, process.place)
         process.plane.put(COORDINATOR, address.encode())
         with process.lock:
             for member in process.registry.read_members():
-                process.links.reach(address_of(member.peer, history.incarnation(member.peer)))
+                if member.peer not in history.gone:
+                    process.links.reach(address_of(member.peer, history.incarnation(member.peer)))
             process.shell.feed(events.CoordinatorStarted())
-            self._top_up()
+            old_spares = process.plane.keys("places/spare-")
+            process.loop.later(OLD_SPARES_S if old_spares else 0.0, self._top_up)
         self.is_up.set()
         while True:
             process.wait(TICK_S)
             self._look_for_latecomers()
+            self._reap()
 
     @property
     def _shell(self) -> Shell:
@@ -125,13 +130,12 @@ class Office:
     def _suspect(self, address: str, reason: str) -> None:
         lost = split_address(address)
         assert lost is not None
+        self.process.links.forget(address)
         if not self._is_current(*lost):
             return
 
         def consider(retired: bool) -> None:
-            if retired:
-                self.process.links.forget(address)
-            elif self._is_current(*lost):
+            if not retired and self._is_current(*lost):
                 self.recoveries.note_death(address, reason)
                 self._shell.feed(events.Suspected(*lost))
 
@@ -198,10 +202,12 @@ class Office:
             answer = {"links": links, "spares": len(self.spares), "phase": self.machine.phase.name}
             connection.send(4, json.dumps({"status": answer}).encode())
 
-    def reap(self, decision: Decision) -> None:
-        """The actors of a driver that is gone are not wanted any more."""
-        for gone in decision.gone:
-            self.process.registry.ask(partial(self._actors_of, gone), self._end_all)
+    def _reap(self) -> None:
+        """The actors of a driver that is gone are not wanted any more; also those of before a restart of this one."""
+        with self.process.lock:
+            for gone in [peer for peer in self.machine.history.gone if peer not in self.reaped]:
+                self.reaped.add(gone)
+                self.process.registry.ask(partial(self._actors_of, gone), self._end_all)
 
     def _actors_of(self, gone: PeerId) -> list[Creation]:
         found = self.process.plane.get_all(f"actors/{gone}/")

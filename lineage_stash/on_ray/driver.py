@@ -124,7 +124,11 @@ class Driver(Runtime):
         if self.stopped is None:
             for actor in actors:
                 self.kill(actor, "it has left: the driver that created it has ended")
+            started = {key for actor in actors for key in process.plane.keys(f"claims/{actor}@")}
             with process.lock:
+                for actor in actors:
+                    if f"claims/{address_of(actor, FIRST_INCARNATION)}" not in started:
+                        self.shell.feed(events.Departed(actor))
                 self.shell.feed(events.RetireAsked())
             deadline = deadline_after(GOODBYE_S)
             while not self._has_stopped() and time.monotonic() < deadline:

@@ -118,6 +118,9 @@ class Life(Runtime):
         creation = read_creation(process.plane, self.id)
         if creation is None or not process.registry.claim(address):
             return False
+        if self.incarnation == FIRST_INCARNATION and process.registry.last_words_of(self.id) is not None:
+            process.registry.retire(self.id)  # it was killed before it began
+            return False
         self.creation = creation
         process.loop.introduction = address
         member = Member(self.id, process.node, True)
@@ -144,6 +147,8 @@ class Life(Runtime):
                 self.process.registry.retire(self.id)
             return False
         self.restored_at = time.monotonic()
+        durability = peer.durability
+        self.process.has_unflushed = lambda: durability.has_unflushed
         last_words = self.process.registry.last_words_of(self.id)
         with self.process.lock:
             self.live(peer)
@@ -199,6 +204,7 @@ class Life(Runtime):
             self.shell.feed(events.CallFinished(reply))
             if self._has_call() and now - self.looked_at > LOOK_S:
                 self.looked_at = now
+                self.process.flush_if_due()
                 self.shell.feed(events.Lingered())
                 self.process.loop.poll(0)
 

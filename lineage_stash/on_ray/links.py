@@ -13,13 +13,16 @@ from collections.abc import Callable
 from enum import IntEnum
 
 from lineage_stash.on_ray.registry import COORDINATOR, Place, Registry
+from lineage_stash.ports import Frame
 from lineage_stash.wire.connection import Connection
 from lineage_stash.wire.loop import Loop
 
 LOOK_UP_AGAIN_S = 0.02
 LOOK_UP_SLOWLY_S = 0.25
 QUICK_LOOK_UPS = 150
-"""A process takes about a second to start: look often for so long, then less often."""
+MOST_LOOK_UPS = 400
+"""A process takes about a second to start: look often for so long, then less often, and then not until it is spoken to
+again: it may be one that will never be back."""
 
 MOST_WAITING_FRAMES = 4096
 """Frames kept for a destination that has not come up; what is dropped is sent again by the machines."""
@@ -54,11 +57,11 @@ class Links:
         self.open: dict[str, Connection] = {}
         self._begun: dict[Connection, str] = {}
         self._waiting: dict[str, Waiting] = {}
-        self._asked: dict[tuple[int, int], Connection] = {}
+        self._asked: dict[tuple[int, int], Connection | None] = {}
 
     # out
 
-    def send(self, address: str, frame: bytes) -> None:
+    def send(self, address: str, frame: Frame) -> None:
         """Bring a frame of the protocol to an address."""
         self.say(address, Kind.MESSAGE, frame)
 
@@ -74,7 +77,7 @@ class Links:
             self._look_up(address)
         waiting.frames.append((kind, body))
 
-    def ask_replica(self, replica: int, number: int, frame: bytes) -> None:
+    def ask_replica(self, replica: int, number: int, frame: Frame) -> None:
         """Bring a request to a replica, unless it is under way."""
         address = f"replica-{replica}"
         link = self.open.get(address)
@@ -82,8 +85,9 @@ class Links:
             return
         if link is None and address in self._waiting and (replica, number) in self._asked:
             return
-        self._asked[(replica, number)] = link  # type: ignore[assignment]
-        self.say(address, Kind.ASK, (number.to_bytes(8, "little"), frame))
+        self._asked[(replica, number)] = link
+        pieces = frame if isinstance(frame, tuple) else (frame,)
+        self.say(address, Kind.ASK, (number.to_bytes(8, "little"), *pieces))
 
     def answered(self, replica: int, number: int) -> None:
         """A replica has answered."""
@@ -123,6 +127,9 @@ class Links:
 
     def _look_up_later(self, address: str, waiting: Waiting) -> None:
         waiting.look_ups += 1
+        if waiting.look_ups > MOST_LOOK_UPS and "@" in address:
+            del self._waiting[address]
+            return
         delay = LOOK_UP_AGAIN_S if waiting.look_ups < QUICK_LOOK_UPS else LOOK_UP_SLOWLY_S
         self.loop.later(delay, lambda: self._look_up(address) if address in self._waiting else None)
 
@@ -139,6 +146,8 @@ class Links:
         if waiting is not None:
             for kind, body in waiting.frames:
                 connection.send(kind, body)
+            for key in [key for key, link in self._asked.items() if link is None and f"replica-{key[0]}" == address]:
+                self._asked[key] = connection
 
     def on_lost(self, connection: Connection, reason: str) -> None:
         """A link is over."""

@@ -11,6 +11,7 @@ Rules:
 import marshal
 import pickle
 import traceback
+from struct import Struct
 from typing import Any
 
 import cloudpickle
@@ -31,6 +32,9 @@ MARSHAL_VERSION = 2
 _SCALARS = frozenset((int, float, bool, type(None)))
 _STRINGS = frozenset((str, bytes))
 _BY_REFERENCE = frozenset(("numpy", "pyarrow", "pandas", "builtins"))
+
+_LENGTHS = Struct("<QI")
+_LENGTH = Struct("<Q")
 
 VALUE, ERROR, DIED = b"v", b"e", b"d"
 
@@ -56,15 +60,34 @@ def _is_plain_item(value: object) -> bool:
     return kind in _SCALARS or (kind in _STRINGS and len(value) <= LARGEST_PLAIN_BYTES)  # type: ignore[arg-type]
 
 
-def _pickle(value: object) -> bytes:
+def _pickle(value: object) -> list[bytes]:
+    """A pickle in pieces: large buffers (arrays, tables) stay apart, so that they are copied once, by whoever joins."""
+    buffers: list[pickle.PickleBuffer] = []
     if type(value).__module__.partition(".")[0] in _BY_REFERENCE and not isinstance(value, list | tuple | dict | set):
-        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    return cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)  # type: ignore[no-any-return]
+        main = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
+    else:
+        main = cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
+    raw = [buffer.raw() for buffer in buffers]
+    lengths = _LENGTHS.pack(len(main), len(raw)) + b"".join(_LENGTH.pack(buffer.nbytes) for buffer in raw)
+    return [lengths, main, *raw]  # type: ignore[list-item]
 
 
-def _opaque(head: bytes, body: bytes) -> bytes:
+def _unpickle(body: memoryview) -> Any:
+    """What `_pickle` pickled; buffers are read-only views of the payload, as Ray's are of its object store."""
+    length, count = _LENGTHS.unpack_from(body)
+    lower = _LENGTHS.size + count * _LENGTH.size
+    buffers = []
+    upper = lower + length
+    for number in range(count):
+        (size,) = _LENGTH.unpack_from(body, _LENGTHS.size + number * _LENGTH.size)
+        buffers.append(body[upper : upper + size])
+        upper += size
+    return pickle.loads(body[lower : lower + length], buffers=buffers)
+
+
+def _opaque(head: bytes, *body: bytes) -> bytes:
     head = head[:LONGEST_HEAD]
-    return b"".join((_OPAQUE, bytes((len(head),)), head, body))
+    return b"".join((_OPAQUE, bytes((len(head),)), head, *body))
 
 
 # calls
@@ -83,9 +106,8 @@ def pack_call(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> byt
     kinds = ",".join([type(value).__qualname__ for value in (*args, *kwargs.values())])
     head = f"{method}({kinds})".encode()
     if len(args) == 1 and not kwargs:
-        # One large argument is the common case: its bytes are copied once.
-        return _opaque(head, b"1" + _text(method) + _pickle(args[0]))
-    return _opaque(head, b"n" + _text(method) + cloudpickle.dumps((args, kwargs), protocol=pickle.HIGHEST_PROTOCOL))
+        return _opaque(head, b"1" + _text(method), *_pickle(args[0]))
+    return _opaque(head, b"n" + _text(method), *_pickle((args, kwargs)))
 
 
 def _text(method: str) -> bytes:
@@ -101,8 +123,8 @@ def unpack_call(payload: bytes) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     start = HEAD_STARTS + payload[1]
     method, body = _named(payload, start)
     if payload[start] == ord("1"):
-        return method, (pickle.loads(body),), {}
-    args, kwargs = pickle.loads(body)
+        return method, (_unpickle(body),), {}
+    args, kwargs = _unpickle(body)
     return method, args, kwargs
 
 
@@ -125,7 +147,7 @@ def pack_value(value: Any) -> bytes:
     """What a call returned, what a reading said, or a state."""
     if _is_plain(value):
         return _PLAIN + marshal.dumps(value, MARSHAL_VERSION)
-    return _opaque(VALUE + type(value).__qualname__.encode(), _pickle(value))
+    return _opaque(VALUE + type(value).__qualname__.encode(), *_pickle(value))
 
 
 def pack_error(function: str, error: BaseException) -> bytes:
@@ -156,7 +178,7 @@ def unpack_value(reply: bytes) -> Any:
     kind = reply[HEAD_STARTS : HEAD_STARTS + 1]
     body = memoryview(reply)[start:]
     if kind == VALUE:
-        return pickle.loads(body)
+        return _unpickle(body)
     if kind == DIED:
         raise RayActorError(error_msg=bytes(body).decode())
     function, text, error = pickle.loads(body)

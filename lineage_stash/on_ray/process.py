@@ -13,6 +13,7 @@ import os
 import secrets
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any
 import ray
 
 from lineage_stash import codec
-from lineage_stash.core.events import Suspected
+from lineage_stash.core.events import FlushDue, Suspected
 from lineage_stash.core.ids import Incarnation, PeerId
 from lineage_stash.core.policy import Policy
 from lineage_stash.on_ray.control_plane import ControlPlane
@@ -39,13 +40,21 @@ TICK_S = 0.05
 AWAY_S = 0.005
 """How long the owner may be away before the steward takes over: longer than most calls, shorter than a round."""
 
+AWAKE_S = float(os.environ.get("AWAKE_US", "150")) * 1e-6
+DEAD_AFTER_MS = 10_000
+"""A machine that acknowledges nothing for so long is gone. An interpreter that is kept from reading is taken for one
+too, once its buffers are full, so this is longer than extensions hold on to it."""
+
 STEWARD_TURN_S = 0.5
 MOST_EARLY_FRAMES = 1024
 """Frames kept while a life is being restored; more are sent again by the machines."""
 
 SECRET_BYTES = 32
 
-POLICY = Policy(resend_after_ticks=40, patience_ticks=100)
+FLUSH_S = 0.002
+"""How long entries wait for company on their way to the store; nobody waits for them, so that this costs no latency."""
+
+POLICY = Policy(resend_after_ticks=40, patience_ticks=100, flushes_at_once=False)
 """Streams lose nothing, so what is not acknowledged is repeated only after 2 s; a busy process has 5 s to answer."""
 
 log = logging.getLogger("lineage_stash")
@@ -66,6 +75,19 @@ def tls_of_ray() -> TlsContexts | None:
     return contexts_from_files(certificate, key, authority)
 
 
+def socket_folder() -> Path:
+    """Where this user's processes have their sockets; those that dead processes left are removed."""
+    folder = Path(tempfile.gettempdir()) / f"lineage_stash-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.stat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not this user's alone: remove it, or chmod 700 it")
+    for left in folder.glob("*.sock"):
+        if not Path(f"/proc/{left.name.partition('-')[0]}").exists():
+            left.unlink(missing_ok=True)
+    return folder
+
+
 class Process:
     """Listens, ticks, and hands frames to the shell of the machine that lives here."""
 
@@ -77,7 +99,7 @@ class Process:
         self.node = own_node()
         secret = self.plane.put_if_absent("secret", secrets.token_bytes(SECRET_BYTES))
         self.loop = Loop(secret, introduction, on_frame=self._on_frame, on_open=self._on_open, on_lost=self._on_lost,
-                         tls=tls_of_ray(), lock=self.lock)  # fmt: skip
+                         tls=tls_of_ray(), lock=self.lock, dead_after_ms=DEAD_AFTER_MS)  # fmt: skip
         self.place = self._listen()
         self.registry = Registry(self.plane, self.loop.post, self.token)
         self.links = Links(self.loop, self.registry, self.node, on_dead or self._report_death)
@@ -88,14 +110,15 @@ class Process:
         self.on_message: Callable[[Connection, bytes], None] = self._give_to_shell
         self.on_arrival: Callable[[str], None] | None = None
         self.on_ask: Callable[[Connection, bytes], None] | None = None
+        self.has_unflushed: Callable[[], bool] | None = None
+        self.flush_due_at = 0.0
         self.closed = False
         self.turns = 0
         self._stewarded = False
         self.loop.later(TICK_S, self._tick)
 
     def _listen(self) -> Place:
-        folder = Path(tempfile.gettempdir()) / f"lineage_stash-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder = socket_folder()
         unix = self.loop.listen(f"unix:{folder}/{os.getpid()}-{self.token}.sock")
         tcp = self.loop.listen(f"tcp:{ray.util.get_node_ip_address()}:0")
         return Place(self.node, unix, tcp, os.getpid())
@@ -124,7 +147,22 @@ class Process:
         if self._stewarded:
             self._stewarded = False
             self.loop.wake()
-        self.loop.poll(timeout_s)
+        self._turn(timeout_s, AWAKE_S)
+
+    def _turn(self, timeout_s: float, awake_s: float) -> None:
+        if self.has_unflushed is None or not self.has_unflushed():
+            self.loop.poll(timeout_s, awake_s)
+            return
+        self.loop.poll(min(timeout_s, FLUSH_S), awake_s)
+        self.flush_if_due()
+
+    def flush_if_due(self) -> None:
+        """Send what was appended to the store, if that has waited for company long enough."""
+        now = time.monotonic()
+        if now >= self.flush_due_at and self.shell is not None:
+            self.flush_due_at = now + FLUSH_S
+            with self.lock:
+                self.shell.feed(FlushDue())
 
     def start_steward(self) -> None:
         """Have a second thread look after the network whenever the owner is away."""
@@ -140,7 +178,7 @@ class Process:
                 continue
             self._stewarded = True
             while self._is_needed(seen):
-                self.loop.poll(STEWARD_TURN_S)
+                self._turn(STEWARD_TURN_S, 0.0)
 
     def _is_needed(self, seen: int) -> bool:
         return self._stewarded and not self.closed and self.turns == seen

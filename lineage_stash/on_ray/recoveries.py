@@ -10,25 +10,22 @@ import time
 from typing import Any
 
 from lineage_stash.core import effects
-from lineage_stash.core.history import Decision
 from lineage_stash.core.recovery import Coordinator, Phase
 from lineage_stash.on_ray.process import split_address
 from lineage_stash.on_ray.registry import Registry
-from lineage_stash.shell import address_of
+from lineage_stash.shell import Shell, address_of
 
 
 class Recoveries:
     """Watches a coordinator's machine, and keeps the time."""
 
-    def __init__(self, machine: Coordinator, registry: Registry) -> None:
+    def __init__(self, machine: Coordinator, shell: Shell, registry: Registry) -> None:
         self.registry = registry
         self.deaths: dict[str, tuple[float, float, str]] = {}
         self.entered: dict[Phase, float] = {}
         self.settled: dict[str, dict[str, Any]] = {}
-        self.on_decision: Any = None
-        self._handle = machine.handle
         self._machine = machine
-        machine.handle = self._follow  # type: ignore[method-assign]
+        shell.handle = self._follow
 
     def note_death(self, address: str, reason: str) -> None:
         """Somebody was taken for dead."""
@@ -41,26 +38,23 @@ class Recoveries:
 
     def _follow(self, event: object) -> list[effects.Effect]:
         before = self._machine.phase
-        result = self._handle(event)
+        result = self._machine.handle(event)
         now = time.monotonic()
         if self._machine.phase is not before:
             self.entered[self._machine.phase] = now
         for effect in result:
-            if isinstance(effect, effects.Publish):
-                self._proposal = effect.decision
-            elif isinstance(effect, effects.StartIncarnation):
-                self._note_settled(self._proposal, effect, now)
-        if before is Phase.PUBLISHING and self._machine.phase is not before and self.on_decision is not None:
-            self.on_decision(self._proposal)
+            if isinstance(effect, effects.StartIncarnation):
+                self._note_settled(effect, now)
         return result
 
-    def _note_settled(self, decision: Decision, effect: effects.StartIncarnation, now: float) -> None:
+    def _note_settled(self, effect: effects.StartIncarnation, now: float) -> None:
         died = address_of(effect.peer, type(effect.incarnation)(effect.incarnation - 1))
         noticed, at, reason = self.deaths.pop(died, (now, time.time(), "it did not answer the round"))
         opened = max(noticed, self.entered.get(Phase.OPENING, noticed))
         fenced = max(opened, self.entered.get(Phase.FENCING, now))
         self.settled[address_of(effect.peer, effect.incarnation)] = {
-            "round": decision.round, "peer": effect.peer, "incarnation": effect.incarnation, "noticed_at": at,
+            "round": self._machine.history.round,
+            "peer": effect.peer, "incarnation": effect.incarnation, "noticed_at": at,
             "reason": reason, "host": "", "detect_ms": 1e3 * (opened - noticed), "gather_ms": 1e3 * (fenced - opened),
             "settle_ms": 1e3 * (now - fenced), "decided": now,
         }  # fmt: skip

@@ -46,6 +46,7 @@ class Keeper:
         disk = DiskReplica(self.folder)
         process = Process(REPLICA, on_control=self._on_control, on_dead=lambda _address, _reason: None)
         process.on_ask = self._on_ask
+        process.plane.put("storage", str(self.folder).encode())
         process.registry.settle_in(REPLICA, process.place)
         self.is_up.set()
         while True:
@@ -69,7 +70,7 @@ class Keeper:
                 connection.send(Kind.ANSWER, body)
 
     def _on_ask(self, connection: Connection, body: bytes) -> None:
-        self._asked.append((connection, body[:NUMBER_BYTES], body[NUMBER_BYTES:]))
+        self._asked.append((connection, body[:NUMBER_BYTES], bytes(memoryview(body)[NUMBER_BYTES:])))
 
     def _on_control(self, _: Connection, said: dict[str, Any]) -> None:
         """A slow or absent disk, for failure injection."""

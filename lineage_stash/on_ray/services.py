@@ -39,6 +39,9 @@ def ensure(*, storage: str | Path | None, spares: int) -> None:
     coordinator = ray.remote(CoordinatorActor).options(name=COORDINATOR, **common).remote(spares)
     try:
         ray.get([replica.address.remote(), coordinator.address.remote()], timeout=COME_UP_S)
+        used = ControlPlane().get("storage")
+        if storage is not None and used is not None and Path(used.decode()) != (folder / REPLICA).absolute():
+            raise ValueError(f"this cluster's store is in {used.decode()} already: leave out storage={str(storage)!r}")
     except ray.exceptions.GetTimeoutError as error:
         raise TimeoutError(
             f"the store and the coordinator did not start within {COME_UP_S:g} s: see the logs of the actors "

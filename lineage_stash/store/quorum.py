@@ -16,7 +16,8 @@ from lineage_stash.core.history import History
 from lineage_stash.core.ids import Incarnation, Index, PeerId
 from lineage_stash.store.contract import Append, Found, Held, Read, Reply, Request
 
-Send = Callable[[int, int, bytes], None]
+Frame = bytes | tuple[bytes, ...]
+Send = Callable[[int, int, Frame], None]
 """Send an encoded request, by its number, to a replica."""
 
 
@@ -24,7 +25,7 @@ class Pending(NamedTuple):
     """A request under way, the answers so far, and what to do with them."""
 
     request: Request
-    frame: bytes
+    frame: Frame
     answers: dict[int, Reply]
     done: Callable[[tuple[Reply, ...]], None]
 
@@ -47,7 +48,7 @@ REPAIR_TICKS = 8
 class Quorum:
     """Requests under way to `replicas` replicas."""
 
-    def __init__(self, replicas: int, history: History, encode: Callable[[Request], bytes], send: Send) -> None:
+    def __init__(self, replicas: int, history: History, encode: Callable[[Request], Frame], send: Send) -> None:
         self.replicas = replicas
         self.majority = replicas // 2 + 1
         self.history = history

@@ -54,6 +54,7 @@ class Following(Ghosts):
     def watch(self, process: "Process", machine: Peer | Coordinator) -> None:
         """Look at every event that goes into a machine, and at every effect that comes out."""
         handle = machine.handle
+        assert process.shell is not None
         if isinstance(machine, Coordinator):
 
             def coordinate(event: object) -> list[effects.Effect]:
@@ -65,7 +66,7 @@ class Following(Ghosts):
                         self._note_dead(effect)
                 return result
 
-            machine.handle = coordinate  # type: ignore[method-assign]
+            process.shell.handle = coordinate
             return
         peer = machine
         followed = Followed(process, {}, {}, {}, {}, {}, [0, 0, 0])
@@ -80,7 +81,7 @@ class Following(Ghosts):
                 validate(peer)
             return result
 
-        machine.handle = follow  # type: ignore[method-assign]
+        process.shell.handle = follow
 
     def _after(self, followed: Followed, peer: Peer, event: object, result: list[effects.Effect]) -> None:
         self._note_deliveries(followed, peer, event)

@@ -10,7 +10,7 @@ from lineage_stash.core.history import Decision, History
 from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId, Round
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.recovery import Coordinator
-from lineage_stash.ports import Dead
+from lineage_stash.ports import Dead, Frame
 from lineage_stash.shell import NoLife, Shell, open_store, restore
 from lineage_stash.testing.programs import Running, State, run_call, run_main
 
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from lineage_stash.testing.world import World
 
 TICK_MS = 20
+
+
+def in_one_piece(frame: Frame) -> bytes:
+    """A frame as it comes out of a network."""
+    return frame if isinstance(frame, bytes) else b"".join(frame)
 
 
 class Process:
@@ -147,15 +152,15 @@ class Process:
                 self.world.crash(self)
         return self.alive
 
-    def send(self, address: str, frame: bytes) -> None:
+    def send(self, address: str, frame: Frame) -> None:
         """Put a frame on the network."""
         if self._may_send():
-            self.world.transmit(address, frame)
+            self.world.transmit(address, in_one_piece(frame))
 
-    def ask_replica(self, replica: int, number: int, frame: bytes) -> None:
+    def ask_replica(self, replica: int, number: int, frame: Frame) -> None:
         """Put a request on the network."""
         if self._may_send():
-            self.world.ask_replica(self, replica, number, frame)
+            self.world.ask_replica(self, replica, number, in_one_piece(frame))
 
     # Outside
 

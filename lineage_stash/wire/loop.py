@@ -1,4 +1,4 @@
-"""The loop: all connections, timers and posted actions of one process, in one thread that calls `poll`.
+"""The loop: all connections, timers and posted actions of one process, moved on by whoever calls `poll`.
 
 Rules:
 - One lock guards the loop. `poll` takes it for all but the waiting, so that several threads may poll at a time; whoever
@@ -77,7 +77,7 @@ class Loop:
         self.undelivered: deque[Connection] = deque()
         self._secret = secret
         self._tls = tls
-        self._handshake_deadline_s = handshake_deadline_s
+        self.handshake_deadline_s = handshake_deadline_s
         self._max_unproven = max_unproven
         self._max_frame_bytes = max_frame_bytes
         self._dead_after_ms = dead_after_ms
@@ -112,8 +112,11 @@ class Loop:
         connection.connect(endpoint)
         return connection
 
-    def poll(self, timeout_s: float) -> bool:
-        """Take one turn, waiting at most so long (in milliseconds, rounded up); whether anything happened."""
+    def poll(self, timeout_s: float, awake_s: float = 0.0) -> bool:
+        """Take one turn, waiting at most so long, the first `awake_s` of it awake; whether anything happened.
+
+        The wait is in whole milliseconds, rounded up.
+        """
         happened = False
         with self.lock:
             while self.undelivered:
@@ -128,7 +131,7 @@ class Loop:
             wait_s = 0.0
         events: Events = []
         try:
-            events = self.poller.wait(wait_s)
+            events = self.poller.wait(wait_s, awake_s)
         finally:
             with self.lock:
                 self.sleepers -= 1
@@ -234,7 +237,7 @@ class Loop:
             else TlsConnection(self, own, handshake, address=address, max_frame_bytes=bound, contexts=self._tls)
         )
         self._connections.add(connection)
-        deadline_s = self._handshake_deadline_s
+        deadline_s = self.handshake_deadline_s
         self._unproven[connection] = self.later(deadline_s, partial(connection.give_up, deadline_s))
         return connection
 

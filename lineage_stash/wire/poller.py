@@ -13,6 +13,8 @@ import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from os import sched_yield
+from time import monotonic
 
 MAX_EVENTS = 64
 """Events per turn: the rest comes in the next, and epoll begins with those who have waited longest."""
@@ -71,10 +73,17 @@ class Poller:
             owned.shutdown(socket.SHUT_RDWR)
         owned.close()
 
-    def wait(self, timeout_s: float) -> Events:
-        """What happens within so long."""
+    def wait(self, timeout_s: float, awake_s: float = 0.0) -> Events:
+        """What happens within so long; for the first `awake_s` of it the thread does not sleep."""
         number = self._number
-        events = self._epoll.poll(timeout_s, MAX_EVENTS)
+        poll = self._epoll.poll
+        events: list[tuple[int, int]] = []
+        if awake_s and timeout_s:
+            asleep_at = monotonic() + awake_s
+            while not (events := poll(0, MAX_EVENTS)) and monotonic() < asleep_at:
+                sched_yield()
+        if not events:
+            events = poll(timeout_s, MAX_EVENTS)
         told: Events = []
         for fd, mask in events:
             watch = self._watches.get(fd)

@@ -211,11 +211,27 @@ def test_message_whose_receiver_lacks_nothing_spends_at_most_32_bytes_on_lineage
     assert batch_bytes(news) <= 32
 
 
+def test_large_blobs_come_back_and_are_not_copied_into_the_frame() -> None:
+    large = bytes(codec.LARGE_BYTES)
+    piece = Range(A, Incarnation(1), Index(0), (Ran(B, Seqno(0), large, 7, ()), Ran(B, Seqno(1), b"small", 7, ())))
+    message = small_message(Batch((piece,), (), ()))._replace(receiver=PeerId("c"), calls=(b"x", large, large + b"y"))
+    pieces = codec.encode_in_pieces(message)
+    assert isinstance(pieces, tuple)
+    assert sum(piece is large for piece in pieces) == 2
+    assert decode(b"".join(pieces)) == decode(encode(message)) == message
+
+
+def test_blobs_of_another_length_than_announced_are_refused() -> None:
+    frame = encode(small_message()._replace(calls=(bytes(codec.LARGE_BYTES),)))
+    assert "announced" in (refusal_of(frame[:-1]) or "")
+    assert "announced" in (refusal_of(frame + b"x") or "")
+
+
 # what is not a frame
 
 
 @quick
-@given(anything, st.integers(0, 255).filter(lambda version: version != codec.VERSION))
+@given(anything, st.integers(0, 255).filter(lambda version: version not in (codec.VERSION, codec.VERSION_WITH_BLOBS)))
 def test_unknown_version_is_refused_before_the_body_is_looked_at(thing: Any, version: int) -> None:
     frame = bytearray(encode(thing))
     frame[0] = version

@@ -1,0 +1,119 @@
+"""Joining a running cluster in order to look at it. The only module of this folder that imports Ray.
+
+Rules:
+- Whatever keeps us from joining is told in one line that says what to do; what Ray prints meanwhile is kept from the
+  terminal, and searched for the reason, because its exceptions do not carry it.
+- As in Ray, a token is sent to a cluster that was found on this machine, and to a given address only where the user
+  has asked for token authentication.
+- A process that takes part in a cluster already looks at that one, and stays in it.
+"""
+
+import logging
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, NamedTuple
+
+import ray
+from ray.exceptions import AuthenticationError, RayError
+
+from lineage_stash.core.ids import NodeId
+from lineage_stash.on_ray.control_plane import ControlPlane
+from lineage_stash.on_ray.creation import RAY_NAMESPACE
+from lineage_stash.on_ray.registry import own_node
+
+PROBE_S = 3.0
+"""Longer than a connection takes between any two nodes of a cluster; Ray itself would try for minutes."""
+
+REFUSED_TOKEN = "InvalidAuthToken"
+
+FAILURES = (RayError, OSError, RuntimeError)
+"""What Ray raises when a cluster is not there, or is no longer."""
+
+
+class NotJoined(Exception):
+    """Why there is no cluster to look at, and what to do; one line."""
+
+
+class Cluster(NamedTuple):
+    """A cluster that this process has joined."""
+
+    address: str
+    node: NodeId
+    plane: ControlPlane
+    free_cpus: float
+
+
+@contextmanager
+def joined(address: str | None) -> Iterator[Cluster]:
+    """Be a part of the cluster at an address, or of the one that Ray finds."""
+    is_guest = ray.is_initialized()
+    if not is_guest:
+        _join(address)
+    try:
+        free_cpus = ray.available_resources().get("CPU", 0.0)
+        yield Cluster(ray.get_runtime_context().gcs_address, own_node(), ControlPlane(), free_cpus)
+    finally:
+        if not is_guest:
+            ray.shutdown()
+
+
+def _join(address: str | None) -> None:
+    wanted = address or os.environ.get("RAY_ADDRESS") or "auto"
+    if wanted != "auto":
+        _probe(wanted)
+    with tempfile.TemporaryFile() as said:
+        try:
+            with _errors_into(said):
+                ray.init(address=wanted, namespace=RAY_NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL)
+        except (*FAILURES, ValueError) as error:
+            said.seek(0)
+            raise NotJoined(explain(error, said.read().decode(errors="replace"), wanted)) from error
+
+
+def _probe(address: str) -> None:
+    """Refuse at once what cannot be the address of a cluster."""
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdecimal():
+        raise NotJoined(
+            f"{address!r} is not the address of a cluster: give host:port as `ray start` prints it, and run this on "
+            "one of its nodes"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_S).close()
+    except OSError as error:
+        raise NotJoined(
+            f"nothing answers at {address} ({error.strerror or error}): is the cluster up, and is this its address? "
+            "See --address and RAY_ADDRESS"
+        ) from error
+
+
+def explain(error: Exception, said: str, address: str) -> str:
+    """Why Ray did not let us join, and what to do."""
+    if isinstance(error, AuthenticationError) or REFUSED_TOKEN in said:
+        where = "the cluster" if address == "auto" else f"the cluster at {address}"
+        return (
+            f"{where} asks for a token: set RAY_AUTH_MODE=token, as for `ray start`, and have its token in "
+            "~/.ray/auth_token, RAY_AUTH_TOKEN_PATH or RAY_AUTH_TOKEN"
+        )
+    if address == "auto" and isinstance(error, ConnectionError) and error.__cause__ is None:
+        return "no Ray cluster runs on this machine: start one with `ray start --head`, or give --address host:port"
+    reason = " ".join(str(error.__cause__ or error).split())
+    return f"could not join the cluster ({address}): {reason}"
+
+
+@contextmanager
+def _errors_into(kept: IO[bytes]) -> Iterator[None]:
+    """Send what this process writes to its standard error, Ray's compiled parts included, elsewhere."""
+    sys.stderr.flush()
+    original = os.dup(2)
+    try:
+        os.dup2(kept.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(original, 2)
+        os.close(original)

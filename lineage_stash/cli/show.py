@@ -1,0 +1,169 @@
+"""Showing what was found: tables for people, JSON for tools. Says nothing that is not in the values it is given."""
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from lineage_stash.cli.doctor import Check, Verdict, has_problem
+from lineage_stash.cli.records import Recovery
+from lineage_stash.cli.status import PeerStatus, Service, State, Status
+from lineage_stash.on_ray.recoveries import in_one_line
+
+NODE_DIGITS = 8
+FILE_WIDTH = 200
+"""Columns where there is no terminal to ask: wide enough that rows of ordinary length stay on one line."""
+
+UNBOUNDED_WIDTH = 10_000
+
+PHASES = ("detect", "gather", "settle", "start", "restore", "replay")
+
+STYLES = {
+    Verdict.OK: "green",
+    Verdict.WARNING: "yellow",
+    Verdict.PROBLEM: "bold red",
+    State.STARTING: "yellow",
+    State.ALIVE: "green",
+    State.RECOVERING: "yellow",
+    State.KILLED: "dim",
+    State.RETIRED: "dim",
+    State.GONE: "dim",
+}
+
+
+def console() -> Console:
+    """Where tables go."""
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(highlight=False, width=FILE_WIDTH)
+
+
+# status
+
+
+def status_table(status: Status) -> RenderableType:
+    """Status, for people."""
+    services = _table(("service", "state", "node", "pid", ""))
+    for service in status.services:
+        services.add_row(*_service_row(service))
+    peers = _table(("peer", "class", "kind", "node", "pid", "life", "recovered", "state"), right=("life", "recovered"))
+    for peer in status.peers:
+        peers.add_row(*_peer_row(peer))
+    lines = (
+        f"cluster: {status.address}, round {status.round}" + (f", {status.phase}" if status.phase is not None else ""),
+        f"spares: {'unknown, the coordinator does not answer' if status.spares is None else status.spares}",
+        f"promise: {status.promise}",
+    )
+    return Group(*map(Text, lines), services, peers if status.peers else Text("nobody takes part"))
+
+
+def status_json(status: Status) -> dict[str, Any]:
+    """Status, for tools."""
+    return {
+        **status._asdict(),
+        "services": [service._asdict() for service in status.services],
+        "peers": [peer._asdict() for peer in status.peers],
+    }
+
+
+def _service_row(service: Service) -> tuple[RenderableType, ...]:
+    state = Text("up", "green") if service.up else Text("down", "bold red")
+    return service.name, state, _node(service), _number(service.pid), Text(service.found)
+
+
+def _peer_row(peer: PeerStatus) -> tuple[RenderableType, ...]:
+    return (
+        Text(peer.peer), Text(peer.class_name), peer.kind, _node(peer), _number(peer.pid), str(peer.incarnation),
+        str(peer.recovered), Text(peer.state.value, STYLES[peer.state]),
+    )  # fmt: skip
+
+
+def _node(at: Service | PeerStatus) -> Text:
+    return Text(" ".join(part for part in (at.node[:NODE_DIGITS], at.host) if part))
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+# recoveries
+
+
+def recoveries_view(console: Console, recoveries: tuple[Recovery, ...]) -> RenderableType:
+    """Recoveries, for people: a table where it fits, else a line each, which reads better than folded cells."""
+    table = recoveries_table(recoveries)
+    unbounded = console.options.update(max_width=UNBOUNDED_WIDTH)
+    if console.measure(table, options=unbounded).maximum <= console.width:
+        return table
+    return Group(*(Text(recovery_line(one)) for one in recoveries))
+
+
+def recoveries_table(recoveries: tuple[Recovery, ...]) -> RenderableType:
+    """Recoveries in a table."""
+    if not recoveries:
+        return Text("nothing has been recovered so far")
+    table = _table(
+        ("when", "peer", "life", "noticed", *PHASES, "total", "replayed", "host"),
+        right=("life", *PHASES, "total", "replayed"),
+    )
+    for one in recoveries:
+        table.add_row(*_recovery_row(one))
+    return Group(table, Text("times in milliseconds, replayed in entries"))
+
+
+def recoveries_json(recoveries: tuple[Recovery, ...]) -> dict[str, Any]:
+    """Recoveries, for tools."""
+    return {"recoveries": [recovery._asdict() for recovery in recoveries]}
+
+
+def recovery_line(recovery: Recovery) -> str:
+    """One recovery in one line, for people who follow them."""
+    return f"{when(recovery.noticed_at)} {in_one_line(recovery._asdict()).removeprefix('lineage_stash: ')}"
+
+
+def when(at_s: float) -> str:
+    """A moment, in the time of this machine."""
+    return datetime.fromtimestamp(at_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _recovery_row(one: Recovery) -> tuple[RenderableType, ...]:
+    times = (f"{getattr(one, f'{phase}_ms'):.0f}" for phase in PHASES)
+    return (
+        when(one.noticed_at), Text(one.peer), str(one.incarnation), Text(one.reason), *times, f"{one.total_ms:.0f}",
+        str(one.replayed), Text(one.host),
+    )  # fmt: skip
+
+
+# doctor
+
+
+def checks_table(checks: tuple[Check, ...]) -> RenderableType:
+    """The doctor's findings, for people: what to do stands under what was found."""
+    table = _table(("check", "", "found"))
+    for check in checks:
+        found = check.found if not check.advice else f"{check.found}\n→ {check.advice}"
+        table.add_row(check.name, Text(check.verdict.value, STYLES[check.verdict]), Text(found))
+    count = sum(check.verdict is Verdict.PROBLEM for check in checks)
+    end = Text("nothing to repair", "green") if count == 0 else Text(f"{count} to repair", "bold red")
+    return Group(table, end)
+
+
+def checks_json(checks: tuple[Check, ...]) -> dict[str, Any]:
+    """The doctor's findings, for tools."""
+    return {"problem": has_problem(checks), "checks": [check._asdict() for check in checks]}
+
+
+def as_json(value: dict[str, Any], *, indent: int | None = 2) -> str:
+    """Text that any tool can read."""
+    return json.dumps(value, indent=indent, ensure_ascii=False)
+
+
+def _table(columns: Iterable[str], right: tuple[str, ...] = ()) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return table
