@@ -9,6 +9,7 @@ import signal
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,8 +72,7 @@ class Sizes(NamedTuple):
 
     windows: int = 5
     single_calls: int = 400
-    pipelined_calls: int = 20_000
-    plain_pipelined_calls: int = 3_000
+    pipelined_calls: int = 10_000
     chain_calls: int = 60
     large_calls: int = 150
     replayed_calls: int = 100_000
@@ -124,6 +124,11 @@ def megabytes_per_second(side: Side, calls: int) -> float:
     return calls * MEGABYTE.nbytes / 1e6 / (time.perf_counter() - started)
 
 
+def joined(windows: list[list[float]]) -> list[float]:
+    """All values of all windows."""
+    return [value for window in windows for value in window]
+
+
 def percentile(values: list[float], share: float) -> float:
     """The value below which so large a share lies."""
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
@@ -137,18 +142,20 @@ def in_turns(sizes: Sizes, ours: Callable[[], Any], theirs: Callable[[], Any]) -
 
 def at_most(measure: str, ours: float, theirs: float, bar: float, unit: str) -> Figure:
     """A figure that should be small."""
-    ratio = ours / theirs
-    return Figure(
-        measure, f"{ours:,.4g} {unit}", f"{theirs:,.4g} {unit}", f"{ratio:.3g} ×", f"≤ {bar:g} ×", ratio <= bar
-    )
+    return _figure(measure, ours, theirs, f"≤ {bar:g} ×", ours / theirs <= bar, unit)
 
 
 def at_least(measure: str, ours: float, theirs: float, bar: float, unit: str) -> Figure:
     """A figure that should be large."""
-    ratio = ours / theirs
-    return Figure(
-        measure, f"{ours:,.4g} {unit}", f"{theirs:,.4g} {unit}", f"{ratio:.3g} ×", f"≥ {bar:g} ×", ratio >= bar
-    )
+    return _figure(measure, ours, theirs, f"≥ {bar:g} ×", ours / theirs >= bar, unit)
+
+
+def _figure(measure: str, ours: float, theirs: float, bar: str, is_met: bool, unit: str) -> Figure:
+    return Figure(measure, _shown(ours, unit), _shown(theirs, unit), f"{ours / theirs:.3g} ×", bar, is_met)
+
+
+def _shown(value: float, unit: str) -> str:
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 
 
 def measure_latency(sizes: Sizes, ours: Side, theirs: Side) -> list[Figure]:
@@ -157,7 +164,7 @@ def measure_latency(sizes: Sizes, ours: Side, theirs: Side) -> list[Figure]:
     mine, rays = in_turns(
         sizes, lambda: times_us(ours, sizes.single_calls * 3), lambda: times_us(theirs, sizes.single_calls)
     )
-    mine, rays = sum(mine, []), sum(rays, [])
+    mine, rays = joined(mine), joined(rays)
     return [
         at_most("one call at a time, p50", percentile(mine, 0.5), percentile(rays, 0.5), 0.15, "µs"),
         at_most("one call at a time, p99", percentile(mine, 0.99), percentile(rays, 0.99), 0.3, "µs"),
@@ -168,7 +175,7 @@ def measure_throughput(sizes: Sizes, ours: Side, theirs: Side) -> list[Figure]:
     """Small calls and large ones, as fast as they go."""
     calls_per_second(ours, sizes.pipelined_calls)
     mine, rays = in_turns(sizes, lambda: calls_per_second(ours, sizes.pipelined_calls),
-                          lambda: calls_per_second(theirs, sizes.plain_pipelined_calls))  # fmt: skip
+                          lambda: calls_per_second(theirs, sizes.pipelined_calls))  # fmt: skip
     megabytes_per_second(ours, sizes.large_calls), megabytes_per_second(theirs, sizes.large_calls)
     large, rays_large = in_turns(sizes, lambda: megabytes_per_second(ours, sizes.large_calls),
                                  lambda: megabytes_per_second(theirs, sizes.large_calls))  # fmt: skip
@@ -196,8 +203,8 @@ def measure_chain(sizes: Sizes) -> list[Figure]:
     once(stash.get, mine), once(plain.get, theirs)
     ours, rays = in_turns(sizes, lambda: [once(stash.get, mine) for _ in range(sizes.chain_calls)],
                           lambda: [once(plain.get, theirs) for _ in range(sizes.chain_calls)])  # fmt: skip
-    figure = at_most(f"chain of {HOPS} actors, p50", statistics.median(sum(ours, [])),
-                     statistics.median(sum(rays, [])), 0.15, "µs")  # fmt: skip
+    figure = at_most(f"chain of {HOPS} actors, p50", statistics.median(joined(ours)),
+                     statistics.median(joined(rays)), 0.15, "µs")  # fmt: skip
     stash.kill(mine)
     plain.kill(theirs)
     return [figure]
@@ -215,8 +222,8 @@ def measure_bad_store(sizes: Sizes, ours: Side) -> list[Figure]:
             return taken
 
         bad, normal = in_turns(sizes, disturbed, lambda: times_us(ours, sizes.single_calls))
-        figures.append(at_most(f"p50 with {name}, against normal", statistics.median(sum(bad, [])),
-                               statistics.median(sum(normal, [])), 1.05, "µs"))  # fmt: skip
+        figures.append(at_most(f"p50 with {name}, against normal", statistics.median(joined(bad)),
+                               statistics.median(joined(normal)), 1.05, "µs"))  # fmt: skip
     return figures
 
 
@@ -230,32 +237,43 @@ def first_answer_s(kill: Callable[[], Any], ask: Callable[[], Any]) -> float:
 
 def measure_recovery(sizes: Sizes) -> list[Figure]:
     """Kill -9 of an actor with a checkpoint of some size, with a spare at hand and without."""
-    restarting = plain.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Pid).remote()
-    pid = plain.get(restarting.pid.remote())
-    rays = []
-    for _ in range(sizes.recoveries):
-        rays.append(
-            first_answer_s(lambda pid=pid: os.kill(pid, signal.SIGKILL), lambda: plain.get(restarting.pid.remote()))
-        )
-        pid = plain.get(restarting.pid.remote())
-    plain.kill(restarting)
+    rays = statistics.median(_restarts_of_ray(sizes))
     figures = []
     for name, placement, bar in (("a spare", {}, 0.5), ("no spare", {"resources": {"never_a_spare": 0.001}}, 2.0)):
-        actor = stash.remote(num_cpus=0, checkpoint_every=1000, **placement)(Counter).remote()
-        assert stash.get(actor.grow.remote(sizes.state_bytes)) == sizes.state_bytes
-        stash.get([actor.add.remote(1) for _ in range(1500)])
-        total = 1500
-        mine = []
-        for _ in range(sizes.recoveries):
-            time.sleep(3.0)  # until a spare is there again, and the machine is quiet
-            mine.append(first_answer_s(lambda: inject.kill_process(actor),
-                                       lambda: check(stash.get(actor.add.remote(1)), total + 1)))  # fmt: skip
-            total += 1
-        assert stash.get(actor.blob_and_total.remote()) == (sizes.state_bytes, total)
-        stash.kill(actor)
-        figures.append(at_most(f"kill -9 to first answer, {sizes.state_bytes // 10**6} MB checkpoint, {name}",
-                               statistics.median(mine) * 1e3, statistics.median(rays) * 1e3, bar, "ms"))  # fmt: skip
+        ours = statistics.median(_recoveries(sizes, placement))
+        measure = f"kill -9 to first answer, {sizes.state_bytes // 10**6} MB checkpoint, {name}"
+        figures.append(at_most(measure, ours * 1e3, rays * 1e3, bar, "ms"))
     return figures
+
+
+def _restarts_of_ray(sizes: Sizes) -> list[float]:
+    """How long an empty actor is away that Ray restarts."""
+    actor = plain.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Pid).remote()
+    taken = []
+    for _ in range(sizes.recoveries):
+        pid = plain.get(actor.pid.remote())
+        taken.append(first_answer_s(partial(os.kill, pid, signal.SIGKILL), lambda: plain.get(actor.pid.remote())))
+    plain.kill(actor)
+    return taken
+
+
+def _recoveries(sizes: Sizes, placement: dict[str, Any]) -> list[float]:
+    """How long a stash actor is away, whose next answer must be right."""
+    actor = stash.remote(num_cpus=0, checkpoint_every=1000, **placement)(Counter).remote()
+    check(stash.get(actor.grow.remote(sizes.state_bytes)), sizes.state_bytes)
+    stash.get([actor.add.remote(1) for _ in range(1500)])
+    taken = []
+    for number in range(sizes.recoveries):
+        time.sleep(3.0)  # until a spare is there again, and the machine is quiet
+        ask = partial(_check_next, actor, 1501 + number)
+        taken.append(first_answer_s(partial(inject.kill_process, actor), ask))
+    check(stash.get(actor.blob_and_total.remote()), (sizes.state_bytes, 1500 + sizes.recoveries))
+    stash.kill(actor)
+    return taken
+
+
+def _check_next(actor: Any, expected: int) -> None:
+    check(stash.get(actor.add.remote(1)), expected)
 
 
 class Pid:

@@ -45,8 +45,10 @@ Blob = bytes | N
 """Bytes, or the number of the blob behind the body that has them."""
 WireRange = tuple[N, N, N, list[N], bytes, list[N], Sequence[Blob]]
 WireBatch = tuple[list[WireRange], list[N], list[N]]
+WireCallsTo = tuple[N, N, tuple[bytes, ...], N, tuple[tuple[N, bytes], ...], tuple[N, ...]]
+WireCallsFrom = tuple[N, N, tuple[bytes, ...], tuple[N, ...]]
 WireCheckpoint = tuple[
-    N, N, N, Blob, N, list[tuple[N, CallsTo]], list[tuple[N, CallsFrom]], list[tuple[N, bytes]], N, bool
+    N, N, N, Blob, N, list[tuple[N, WireCallsTo]], list[tuple[N, WireCallsFrom]], list[tuple[N, bytes]], N, bool
 ]  # fmt: skip
 
 
@@ -348,7 +350,7 @@ def _unpack_fence(wire: Any, names: Names) -> contract.Fence:
     return contract.Fence(names.unpack(wire[0]), names.unpack(wire[1]))
 
 
-def _pack_checkpoint(checkpoint: Checkpoint, names: Names) -> WireCheckpoint:
+def _pack_checkpoint(checkpoint: Checkpoint, names: Names) -> Any:
     calls_to = [(names.number(peer), calls) for peer, calls in checkpoint.calls_to]
     calls_from = [(names.number(peer), calls) for peer, calls in checkpoint.calls_from]
     return (
@@ -358,10 +360,10 @@ def _pack_checkpoint(checkpoint: Checkpoint, names: Names) -> WireCheckpoint:
     )  # fmt: skip
 
 
-def _unpack_checkpoint(wire: WireCheckpoint, names: Names) -> Checkpoint:
+def _unpack_checkpoint(wire: Any, names: Names) -> Checkpoint:
     peer, incarnation, upper, state, digest, calls_to, calls_from, outputs, next_output, final = wire
-    to = tuple((PeerId(names.peers[callee]), calls) for callee, calls in calls_to)
-    from_ = tuple((PeerId(names.peers[caller]), calls) for caller, calls in calls_from)
+    to = tuple([(PeerId(names.peers[callee]), CallsTo(*calls)) for callee, calls in calls_to])
+    from_ = tuple([(PeerId(names.peers[caller]), CallsFrom(*calls)) for caller, calls in calls_from])
     return Checkpoint(
         PeerId(names.peers[peer]), Incarnation(incarnation), Index(upper), names.take(state), digest, to, from_,
         tuple(outputs),
@@ -369,19 +371,19 @@ def _unpack_checkpoint(wire: WireCheckpoint, names: Names) -> Checkpoint:
     )  # fmt: skip
 
 
-def _pack_put(request: contract.PutCheckpoint, names: Names) -> WireCheckpoint:
+def _pack_put(request: contract.PutCheckpoint, names: Names) -> Any:
     return _pack_checkpoint(request.checkpoint, names)
 
 
-def _unpack_put(wire: WireCheckpoint, names: Names) -> contract.PutCheckpoint:
+def _unpack_put(wire: Any, names: Names) -> contract.PutCheckpoint:
     return contract.PutCheckpoint(_unpack_checkpoint(wire, names))
 
 
-def _pack_loaded(reply: contract.Loaded, names: Names) -> WireCheckpoint | None:
+def _pack_loaded(reply: contract.Loaded, names: Names) -> Any:
     return None if reply.checkpoint is None else _pack_checkpoint(reply.checkpoint, names)
 
 
-def _unpack_loaded(wire: WireCheckpoint | None, names: Names) -> contract.Loaded:
+def _unpack_loaded(wire: Any, names: Names) -> contract.Loaded:
     return contract.Loaded(None if wire is None else _unpack_checkpoint(wire, names))
 
 
@@ -489,7 +491,7 @@ def _cut(behind: memoryview, lengths: list[int]) -> list[bytes]:
     return blobs
 
 
-def decode(frame: bytes) -> Any:
+def decode(frame: bytes | memoryview) -> Any:
     """What a frame says, or a `FrameError` that says what is wrong with it."""
     if len(frame) < HEADER_BYTES:
         raise FrameError(f"a frame of {len(frame)} bytes is shorter than its header")

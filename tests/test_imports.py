@@ -29,6 +29,7 @@ ONLY = {
 # Who imports this must be in one of these scopes.
 RESERVED = {
     "ray": (
+        "lineage_stash/__init__.py",
         "lineage_stash/on_ray/",
         "lineage_stash/testing/inject",
         "lineage_stash/cli/cluster.py",

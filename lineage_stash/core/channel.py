@@ -3,8 +3,8 @@
 Rules:
 - A message belongs to one pair of incarnations. One addressed to a former life, or sent by one, is refused.
 - Messages are numbered and delivered in order and once; an acknowledgement is cumulative and rides on every message.
-- What was sent earlier on the same channel has been merged before what comes later, so it is not sent again. Only what
-  was *acknowledged* counts as held by the other side.
+- What was sent earlier on the same channel has been merged before what comes later, so it is not sent again. Nor is
+  what the other side sent itself: it has that. Only what was *acknowledged*, or came from there, counts as held by it.
 - A new incarnation on either side means a new channel that starts from nothing.
 - At most `window` messages are under way unacknowledged; calls gather meanwhile and then travel together.
 """
@@ -68,6 +68,15 @@ class Channel:
         while unacknowledged and unacknowledged[0].number < acknowledged:
             self.note_held(unacknowledged.popleft().batch)
             self.quiet_ticks = 0
+
+    def note_received(self, batch: Batch) -> None:
+        """The other side has what it sends, and knows of what it names: neither has to go back there."""
+        if batch.ranges:
+            uppers = [(piece.peer, piece.upper) for piece in batch.ranges]
+            join(self.held, uppers)
+            join(self.sent, uppers)
+        if batch.needs:
+            join(self.told, batch.needs)
 
     def note_held(self, batch: Batch) -> None:
         """The other side holds the entries of `batch`."""

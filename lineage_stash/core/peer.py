@@ -214,7 +214,9 @@ class Peer:
         if batch.ranges and not self.member.replayable:
             batch = counterpart.fill_in(batch, self.id)
         self.lineage.merge(batch)
-        counterpart.channel.note_held(batch)
+        counterpart.channel.note_received(batch)
+        if batch.committed:
+            self.durability.cover_logged_calls()
         counterpart.outbox.calls.drop_below(message.covered)
         counterpart.inbox.release(message.released)
         if message.replies:

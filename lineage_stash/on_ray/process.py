@@ -40,10 +40,16 @@ TICK_S = 0.05
 AWAY_S = 0.005
 """How long the owner may be away before the steward takes over: longer than most calls, shorter than a round."""
 
-AWAKE_S = float(os.environ.get("AWAKE_US", "150")) * 1e-6
+AWAKE_S = 150e-6
+"""After something happened, how long to look for more before sleeping: on a virtual machine to be woken up takes half
+as long as a whole call. What sleeps already stays asleep, so that an idle process costs nothing."""
+
 DEAD_AFTER_MS = 10_000
 """A machine that acknowledges nothing for so long is gone. An interpreter that is kept from reading is taken for one
 too, once its buffers are full, so this is longer than extensions hold on to it."""
+
+ATTENDED_S = 0.02
+"""How often to look whether the owner is still there, while it is."""
 
 STEWARD_TURN_S = 0.5
 MOST_EARLY_FRAMES = 1024
@@ -51,7 +57,7 @@ MOST_EARLY_FRAMES = 1024
 
 SECRET_BYTES = 32
 
-FLUSH_S = 0.002
+FLUSH_S = 0.01
 """How long entries wait for company on their way to the store; nobody waits for them, so that this costs no latency."""
 
 POLICY = Policy(resend_after_ticks=40, patience_ticks=100, flushes_at_once=False)
@@ -115,6 +121,7 @@ class Process:
         self.closed = False
         self.turns = 0
         self._stewarded = False
+        self._is_lively = False
         self.loop.later(TICK_S, self._tick)
 
     def _listen(self) -> Place:
@@ -147,14 +154,14 @@ class Process:
         if self._stewarded:
             self._stewarded = False
             self.loop.wake()
-        self._turn(timeout_s, AWAKE_S)
+        self._is_lively = self._turn(timeout_s, AWAKE_S if self._is_lively else 0.0)
 
-    def _turn(self, timeout_s: float, awake_s: float) -> None:
+    def _turn(self, timeout_s: float, awake_s: float) -> bool:
         if self.has_unflushed is None or not self.has_unflushed():
-            self.loop.poll(timeout_s, awake_s)
-            return
-        self.loop.poll(min(timeout_s, FLUSH_S), awake_s)
+            return self.loop.poll(timeout_s, awake_s)
+        happened = self.loop.poll(min(timeout_s, FLUSH_S), awake_s)
         self.flush_if_due()
+        return happened
 
     def flush_if_due(self) -> None:
         """Send what was appended to the store, if that has waited for company long enough."""
@@ -172,13 +179,20 @@ class Process:
         pause = threading.Event()
         seen = -1
         while not self.closed:
-            pause.wait(AWAY_S)
+            pause.wait(AWAY_S if seen == self.turns else ATTENDED_S)
             if self.turns != seen or self.is_attended:
-                seen = self.turns
+                seen = -1 if self.is_attended else self.turns
                 continue
             self._stewarded = True
             while self._is_needed(seen):
-                self._turn(STEWARD_TURN_S, 0.0)
+                self._keep_house()
+
+    def _keep_house(self) -> None:
+        try:
+            self._turn(STEWARD_TURN_S, 0.0)
+        except ValueError:
+            if not self.closed:
+                raise  # otherwise the loop was closed under this thread, which ends next
 
     def _is_needed(self, seen: int) -> bool:
         return self._stewarded and not self.closed and self.turns == seen

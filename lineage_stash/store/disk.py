@@ -76,7 +76,7 @@ class DiskReplica:
             raise answer
         return answer
 
-    def handle_all(self, frames: Sequence[bytes]) -> list[bytes | codec.FrameError]:
+    def handle_all(self, frames: Sequence[bytes | memoryview]) -> list[bytes | codec.FrameError]:
         """The answers in order, durable together; in place of one, why that frame is no request and was left alone."""
         if not self._usable:
             raise StoreFailed(f"the replica in {self.folder} failed or was closed: open it again to learn what it has")
@@ -99,10 +99,12 @@ class DiskReplica:
         self._lock = -1
         self._usable = False
 
-    def _apply(self, frames: Sequence[bytes]) -> tuple[list[bytes | codec.FrameError], list[bytes]]:
+    def _apply(
+        self, frames: Sequence[bytes | memoryview]
+    ) -> tuple[list[bytes | codec.FrameError], list[bytes | memoryview]]:
         """Carry out the requests in memory: their answers, and the frames of those that changed the state."""
         answers: list[bytes | codec.FrameError] = []
-        changes: list[bytes] = []
+        changes: list[bytes | memoryview] = []
         for frame in frames:
             try:
                 request = _decode_request(frame)
@@ -235,7 +237,7 @@ def _touched(replica: Replica, request: Request) -> tuple[Any, ...]:
     return tuple(None if log is None else (log.base, log.upper, log.segments) for log in logs)
 
 
-def _decode_request(frame: bytes) -> Request:
+def _decode_request(frame: bytes | memoryview) -> Request:
     request: Request = codec.decode(frame)
     if not isinstance(request, REQUESTS):
         raise codec.FrameError(f"a store answers requests, and this is a {type(request).__name__}")

@@ -424,3 +424,165 @@ def test_capture_under_way_when_retirement_is_asked_for_is_not_the_record() -> N
     b.peer.handle(events.StateCaptured(b"state"))
     assert b.peer.durability.checkpoint_under_way is not None
     assert not b.peer.durability.checkpoint_under_way.final
+
+
+# what comes before its time, and what need not travel
+
+
+def test_message_that_knows_a_later_decision_is_delivered_when_that_decision_comes() -> None:
+    b = Driven(B)
+    b.receive(message(A, B, b"x", lives=(1, 0), round_=1))
+    assert b.ran == []
+    b.handle(events.Decided(decision(1, (A, 1, 0))))
+    assert b.ran == [b"x"]
+
+
+def test_lineage_is_not_sent_back_to_whom_it_came_from() -> None:
+    b = Driven(B)
+    b.receive(message(A, B, b"x", batch=Batch((piece(C, 0, log_of("c")),), (), ())))
+    b.handle(events.CallFinished(b"reply"))
+    (reply,) = b.sent
+    assert [piece.peer for piece in reply.batch.ranges] == [B]
+
+
+def test_commit_that_another_peer_tells_of_covers_the_payloads_in_the_own_log() -> None:
+    """Found by seed 33748: a visitor could not leave, because its callee learned of its own commit from a message."""
+    b = Driven(B, policy=EAGER)
+    b.receive(message(A, B, b"x", hello=member(A, replayable=False)))
+    b.handle(events.CallFinished(b"reply"))
+    b.receive(message(C, B, batch=Batch((), (), ((B, Index(1)),))))
+    b.handle(events.Ticked())
+    assert [sent.covered for sent in b.sent if sent.receiver == A][-1] == 1
+
+
+def test_first_call_is_the_creators_whoever_calls_before() -> None:
+    b = Driven(B, creator=A)
+    b.receive(message(C, B, b"early"))
+    assert b.ran == []
+    b.receive(message(A, B, b"construct"))
+    b.handle(events.CallFinished(b""))
+    assert b.ran == [b"construct", b"early"]
+
+
+def test_flush_that_waits_for_company_begins_when_it_is_due_or_somebody_waits_for_it() -> None:
+    b = Driven(B, policy=EAGER._replace(flushes_at_once=False))
+    b.receive(message(A, B, b"x"))
+    b.handle(events.CallFinished(b"reply"))
+    assert b.of(effects.AppendToStore, ever=True) == []
+    b.handle(events.FlushDue())
+    (append,) = b.of(effects.AppendToStore)
+    assert [len(piece.entries) for piece in append.ranges] == [1]
+
+
+# killed peers leave a record
+
+
+def killed_after_one_call() -> tuple[Driven, Checkpoint]:
+    """`b` has answered one call of `a`, runs the second, and is killed."""
+    b = Driven(B, policy=EAGER)
+    b.receive(message(A, B, b"x", b"y"))
+    b.handle(events.CallFinished(b"reply"))
+    b.handle(events.KillAsked(b"last words"))
+    b.handle(events.Appended((((B, FIRST_INCARNATION, Index(2)),),), 1))
+    (stored,) = b.of(effects.StoreCheckpoint, ever=True)
+    return b, stored.checkpoint
+
+
+def test_killed_peer_leaves_what_it_answered_and_goes() -> None:
+    b, record = killed_after_one_call()
+    assert record.final
+    assert record.state == b"last words"
+    assert dict(record.calls_from)[A].replies == (b"reply",)
+    b.handle(events.CheckpointStored(record.upper))
+    assert b.of(effects.Retire, ever=True) == [effects.Retire()]
+
+
+def test_killed_peer_finishes_nothing_once_its_record_is_written() -> None:
+    b, _ = killed_after_one_call()
+    before = len(b.sent)
+    b.handle(events.CallSubmitted(C, b"ghost"))
+    b.handle(events.CallFinished(b"too late"))
+    assert b.sent[before:] == []
+
+
+def test_caller_gets_the_answers_in_the_record_and_the_last_words_for_the_rest() -> None:
+    _, record = killed_after_one_call()
+    a = Driven(A)
+    a.handle(events.MainStarted())
+    for payload in (b"x", b"y"):
+        a.handle(events.CallSubmitted(B, payload))
+    a.handle(events.Departed(B))
+    a.handle(events.RecordLoaded(record))
+    a.handle(events.CallSubmitted(B, b"z"))
+    refs = tuple(Ref(B, Seqno(number)) for number in range(3))
+    a.handle(events.GetStarted(refs))
+    assert a.of(effects.Resume)[-1].answer == (b"reply", b"last words", b"last words")
+
+
+def test_killed_peer_replays_first_so_that_its_record_has_what_others_saw() -> None:
+    b = reborn(*life_after(b"x", b"y"))
+    b.handle(events.KillAsked(b"last words"))
+    b.receive(message(A, B, b"x", b"y", lives=(0, 1), round_=1))
+    for payload in (b"x", b"y"):
+        b.handle(events.CallFinished(payload))
+    b.handle(events.Ticked())
+    (stored,) = b.of(effects.StoreCheckpoint, ever=True)
+    assert dict(stored.checkpoint.calls_from)[A].replies == (b"x", b"y")
+
+
+def test_abandoned_part_of_a_log_is_not_replayed() -> None:
+    b = reborn(*life_after(b"x", b"fatal"))
+    b.handle(events.KillAsked(b"last words", Index(1)))
+    b.receive(message(A, B, b"x", b"fatal", lives=(0, 1), round_=1))
+    b.handle(events.CallFinished(b"x"))
+    assert b.ran == [b"x"]
+    b.handle(events.Ticked())
+    (stored,) = b.of(effects.StoreCheckpoint, ever=True)
+    assert dict(stored.checkpoint.calls_from)[A].replies == (b"x",)
+
+
+# checkpoints, refs and digests
+
+
+def test_calls_go_on_while_the_state_is_being_copied() -> None:
+    b = Driven(B, policy=EAGER._replace(checkpoint_every_entries=1))
+    b.receive(message(A, B, b"x", b"y"))
+    b.handle(events.CallFinished(b"reply"))
+    assert b.of(effects.CaptureState, ever=True) == [effects.CaptureState()]
+    assert b.ran == [b"x", b"y"]
+    b.handle(events.CallFinished(b"reply"))
+    b.handle(events.StateCaptured(b"after x"))
+    b.handle(events.Appended((((B, FIRST_INCARNATION, Index(2)),),), 1))
+    (stored,) = b.of(effects.StoreCheckpoint, ever=True)
+    assert (stored.checkpoint.upper, stored.checkpoint.state) == (1, b"after x")
+    assert dict(stored.checkpoint.calls_from)[A].finished == 1
+
+
+def test_state_that_cannot_be_copied_is_asked_for_again_later() -> None:
+    b = Driven(B, policy=EAGER._replace(checkpoint_every_entries=1))
+    b.receive(message(A, B, b"x", b"y"))
+    b.handle(events.CallFinished(b"reply"))
+    b.handle(events.CaptureFailed())
+    b.handle(events.CallFinished(b"reply"))
+    assert len(b.of(effects.CaptureState, ever=True)) == 2
+    assert b.of(effects.StoreCheckpoint, ever=True) == []
+
+
+def test_dropped_ref_keeps_no_result_whether_its_reply_came_before_or_comes_after() -> None:
+    a = Driven(A)
+    a.handle(events.MainStarted())
+    for payload in (b"x", b"y"):
+        a.handle(events.CallSubmitted(B, payload))
+    a.receive(message(B, A, replies=(b"1",)))
+    a.handle(events.RefsDropped((Ref(B, Seqno(0)), Ref(B, Seqno(1)))))
+    a.receive(message(B, A, replies=(b"2",), number=1)._replace(first_reply=Seqno(1)))
+    outbox = a.peer.counterpart(B).outbox
+    assert outbox.results == outbox.unwanted == {}
+
+
+def test_opaque_payload_counts_by_its_head_alone() -> None:
+    from lineage_stash.core.digest import OPAQUE, digest
+
+    opaque = bytes((OPAQUE, 4)) + b"head"
+    assert digest(opaque + b"one") == digest(opaque + b"two") != digest(bytes((OPAQUE, 4)) + b"HEAD" + b"one")
+    assert digest(b"one") != digest(b"two")

@@ -41,6 +41,12 @@ def test_no_random_schedule_breaks_an_invariant() -> None:
     assert min(total.crashes, total.recoveries, total.replayed) > 1000, "the worlds were too peaceful to mean anything"
 
 
+@pytest.mark.parametrize("seed", [33748])
+def test_seed_that_once_broke_a_rule_breaks_none(seed: int) -> None:
+    """33748: a peer learned of its own commit from a message, and did not tell the caller whose payload it covers."""
+    assert run_schedule(draw_schedule(seed))[1] is None
+
+
 def test_worlds_run_the_production_classes() -> None:
     world, violation = run_schedule(some_schedule("crash"))
     assert violation is None

@@ -1,0 +1,105 @@
+"""Calls and values as bytes: what comes back, and what of it is the same in every run."""
+
+import enum
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ray.exceptions import RayActorError, RayTaskError
+
+from lineage_stash.core.digest import OPAQUE, digest
+from lineage_stash.on_ray import payloads
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner)
+)
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+class Opaque:
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
+@given(st.lists(values), st.dictionaries(st.text(min_size=1), values))
+def test_whatever_is_called_with_comes_back_as_it_was(args: list[object], kwargs: dict[str, object]) -> None:
+    method, back, named = payloads.unpack_call(payloads.pack_call("method", tuple(args), kwargs))
+    assert (method, back, named) == ("method", tuple(args), kwargs)
+    assert [type(value) for value in back] == [type(value) for value in args]
+
+
+@given(values)
+def test_whatever_is_returned_comes_back_as_it_was(value: object) -> None:
+    back = payloads.unpack_value(payloads.pack_value(value))
+    assert back == value
+    assert type(back) is type(value)
+
+
+@pytest.mark.parametrize("value", [Colour.RED, np.float64(1.5), np.bool_(True), bytearray(b"x"), memoryview(b"x").obj])
+def test_what_only_looks_plain_keeps_its_type(value: object) -> None:
+    (back,) = payloads.unpack_call(payloads.pack_call("method", (value,), {}))[1]
+    assert back == value
+    assert type(back) is type(value)
+
+
+def test_arrays_come_back_without_a_copy_and_read_only() -> None:
+    array = np.arange(100_000)
+    payload = payloads.pack_call("method", (array,), {})
+    (back,) = payloads.unpack_call(payload)[1]
+    assert np.array_equal(back, array)
+    assert np.shares_memory(back, np.frombuffer(payload, dtype=np.uint8))
+    assert not back.flags.writeable
+
+
+def test_plain_calls_are_the_same_bytes_whichever_parts_are_one_object() -> None:
+    text = "".join(["a", "b"])
+    once, twice = ("ab", "ab"), (text, "".join(["a", "b"]))
+    assert payloads.pack_call("m", once, {}) == payloads.pack_call("m", twice, {})
+
+
+def test_opaque_calls_count_by_method_and_types_alone() -> None:
+    one, other = (payloads.pack_call("m", (Opaque(value),), {}) for value in (1, 2))
+    assert one[0] == OPAQUE
+    assert digest(one) == digest(other)
+    assert digest(one) != digest(payloads.pack_call("n", (Opaque(1),), {}))
+
+
+def test_name_of_a_call_is_read_without_opening_its_arguments() -> None:
+    class Bomb:
+        def __reduce__(self) -> object:
+            return pytest.fail, ("it was opened",)
+
+    assert payloads.name_of(payloads.pack_call("plain", (1,), {})) == "plain"
+    assert payloads.name_of(payloads.pack_call("large", (Bomb(),), {})) == "large"
+
+
+def test_error_is_raised_as_the_users_own_type_with_the_remote_traceback() -> None:
+    def fails() -> None:
+        raise LookupError("lost")
+
+    with pytest.raises(LookupError) as local:
+        fails()
+    with pytest.raises(LookupError, match="in fails") as raised:
+        payloads.unpack_value(payloads.pack_error("Actor.method", local.value))
+    assert isinstance(raised.value, RayTaskError)
+
+
+def test_error_that_cannot_be_pickled_still_says_what_it_was() -> None:
+    class Stubborn(Exception):
+        def __reduce__(self) -> object:
+            raise pickle.PicklingError("never")
+
+    with pytest.raises(RayTaskError, match="Stubborn") as raised:
+        payloads.unpack_value(payloads.pack_error("Actor.method", Stubborn("x")))
+    assert "cannot be pickled" in str(raised.value.cause)
+
+
+def test_last_words_are_raised_as_rays_actor_error() -> None:
+    with pytest.raises(RayActorError, match="farewell"):
+        payloads.unpack_value(payloads.pack_death("farewell"))
