@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import core_path
+from benchmarks import against_ray, core_path
 
 
 @pytest.mark.parametrize("encoded", [False, True])
@@ -25,3 +25,16 @@ def test_benchmark_prints_every_figure_beside_its_bar(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("needs_grow", [False, True])
 def test_entry_in_a_run_costs_at_most_sixteen_bytes(needs_grow: bool) -> None:
     assert core_path.entry_bytes(1000, needs_grow=needs_grow) <= 16
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_benchmark_against_plain_ray_measures_every_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = against_ray.Sizes(
+        windows=1, single_calls=20, pipelined_calls=300, chain_calls=3, large_calls=3, replayed_calls=500,
+        few_calls=1000, many_calls=2000, state_bytes=1_000_000, recoveries=1,
+    )  # fmt: skip
+    figures = against_ray.main(sizes)
+    assert len({figure.measure for figure in figures}) == len(figures) == 13
+    assert all(figure.bar in capsys.readouterr().out for figure in figures[:1])

@@ -1,4 +1,4 @@
-"""Asking a process over the wire, as its peers would: whether it answers is the only proof that it is up.
+"""Asking a process as its peers would: whether it answers is the only proof that it is up.
 
 We introduce ourselves with no name, so that nobody keeps a link to us or takes our leaving for a death. Nothing that is
 asked here changes anything: the coordinator tells where it stands, a replica looks for a checkpoint that nobody has.
@@ -9,9 +9,12 @@ import time
 from typing import NamedTuple
 
 from lineage_stash import codec
+from lineage_stash.cli.cluster import FAILURES
 from lineage_stash.core.ids import PeerId
 from lineage_stash.on_ray.links import Kind
+from lineage_stash.on_ray.mail import inquire
 from lineage_stash.on_ray.process import tls_of_ray
+from lineage_stash.on_ray.registry import RAY_SCHEME
 from lineage_stash.store.contract import GetCheckpoint
 from lineage_stash.wire.connection import Connection
 from lineage_stash.wire.loop import Loop
@@ -53,6 +56,8 @@ def ask(
     address: str, secret: bytes, kind: int, body: bytes, *, within_s: float = ANSWER_WITHIN_S
 ) -> tuple[bytes, float]:
     """Say one frame to whoever listens at an address: its answer, and the milliseconds from our saying it."""
+    if address.startswith(RAY_SCHEME):
+        return _inquire(address.removeprefix(RAY_SCHEME), kind, body, within_s)
     answers: list[tuple[bytes, float]] = []
     losses: list[str] = []
     began_at = time.monotonic()
@@ -77,3 +82,13 @@ def ask(
     if answers:
         return answers[0]
     raise NoAnswer(losses[0] if losses else f"no answer within {within_s:g} s")
+
+
+def _inquire(actor: str, kind: int, body: bytes, within_s: float) -> tuple[bytes, float]:
+    """Where nobody listens, the same by a call of the Ray actor."""
+    began_at = time.monotonic()
+    try:
+        answer = inquire(actor, kind, body, within_s=within_s)
+    except (*FAILURES, ValueError) as error:
+        raise NoAnswer(str(error).strip().rpartition("\n")[2] or f"no answer within {within_s:g} s") from error
+    return answer, 1e3 * (time.monotonic() - began_at)

@@ -149,7 +149,7 @@ def measure_sync_ms(folder: Path) -> float:
 
 def _check_sockets_and_files(records: Records, own_node: str) -> tuple[Check, ...]:
     here = [place for place in _services(records) if place.node == own_node]
-    folders = sorted({Path(place.unix.removeprefix("unix:")).parent for place in here})
+    folders = sorted({Path(place.unix.removeprefix("unix:")).parent for place in here if place.unix})
     return (
         *(doctor.judge_folder(look_at(folder), os.getuid()) for folder in folders),
         _check_open_files(here),

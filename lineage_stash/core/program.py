@@ -226,8 +226,11 @@ class Program:
             self._try_wait(waiting)
 
     def _try_get(self, refs: tuple[Ref, ...]) -> None:
-        """Replies of one callee come in order, so that only the last one has to be looked for."""
-        if all(self.counterpart(callee).outbox.answered > last for callee, last in self.last_wanted.items()):
+        """Replies of one callee come in order: until the last one has come, the others need not be looked for."""
+        for callee, last in self.last_wanted.items():
+            if self.counterpart(callee).outbox.answered <= last:
+                return
+        if all(self.is_ready(ref) for ref in refs):
             self.waiting = None
             self.emit(Resume(tuple(self.counterpart(callee).outbox.results.pop(seqno) for callee, seqno in refs)))
 

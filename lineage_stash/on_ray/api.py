@@ -64,11 +64,14 @@ def is_initialized() -> bool:
     return _Now.runtime is not None
 
 
-def init(address: str | None = None, *, storage: str | Path | None = None, spares: int = 1, **ray_options: Any) -> None:
+def init(address: str | None = None, *, storage: str | Path | None = None, spares: int = 1,
+         transport: str | None = None, **ray_options: Any) -> None:  # fmt: skip
     """Start Ray or join it, as `ray.init` does, and the store and the coordinator with it.
 
     `storage` is the folder where lineage is made durable (by default in Ray's session folder, which ends with the
     cluster); `spares` is how many processes wait, started and empty, to take over from one that dies.
+    `transport` is how processes talk: "wire" (the default) over connections of their own, "ray" by Ray's actor calls,
+    for clusters whose nodes cannot connect to one another freely. It is the same for all of a cluster.
     """
     with _Now.lock:
         if _Now.runtime is not None:
@@ -76,7 +79,7 @@ def init(address: str | None = None, *, storage: str | Path | None = None, spare
         if not ray.is_initialized():
             _Now.owns_ray = True
             ray.init(address=address, **ray_options)
-        services.ensure(storage=storage, spares=spares)
+        services.ensure(storage=storage, spares=spares, transport=transport)
         _Now.runtime = Driver()
     atexit.register(shutdown)
 

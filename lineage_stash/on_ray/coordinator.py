@@ -20,11 +20,12 @@ from lineage_stash.core.ids import Incarnation, NodeId, PeerId
 from lineage_stash.core.recovery import Coordinator
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.creation import Creation, read_creation, start_host, start_spare
+from lineage_stash.on_ray.links import Kind, Link
+from lineage_stash.on_ray.mail import PING_S, Addressee
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
 from lineage_stash.on_ray.recoveries import Recoveries
 from lineage_stash.on_ray.registry import COORDINATOR
 from lineage_stash.shell import Shell, address_of, open_store
-from lineage_stash.wire.connection import Connection
 
 COME_UP_S = 30.0
 """How long a fresh host may take; a loaded machine needs seconds to start a Python."""
@@ -36,7 +37,7 @@ NEW_SPARE_S = 1.0
 """A spare that was used is replaced a little later, so that its start does not compete with the recovery."""
 
 
-class CoordinatorActor:
+class CoordinatorActor(Addressee):
     """What Ray sees: a process whose thread starts again whenever Ray restarts it."""
 
     def __init__(self, spares: int) -> None:
@@ -66,7 +67,8 @@ class Office:
 
     def run(self) -> None:
         """Come up, and coordinate for ever."""
-        process = self.process = Process("", on_control=self._on_control, on_dead=self._on_dead)
+        process = self.process = Process("", actor=COORDINATOR, ping_s=PING_S, on_control=self._on_control,
+                                         on_dead=self._on_dead)  # fmt: skip
         address = process.loop.introduction = f"{COORDINATOR}-{process.token}"
         history = process.registry.read_history()
         process.store = open_store(1, history, process.links)
@@ -100,13 +102,13 @@ class Office:
 
     # noticing
 
-    def _on_message(self, connection: Connection, frame: bytes) -> None:
+    def _on_message(self, link: Link, frame: bytes) -> None:
         said = codec.decode(frame)
         if not isinstance(said, events.Suspected):
             self._shell.feed(said)
             return
         address = address_of(said.peer, said.incarnation)
-        if connection.introduction == address:
+        if link.introduction == address:
             self._suspect(address, "it reported itself")
         elif address not in self.process.links.open and self._is_current(said.peer, said.incarnation):
             self.process.links.reach(address)
@@ -194,13 +196,13 @@ class Office:
 
     # what processes say
 
-    def _on_control(self, connection: Connection, said: dict[str, Any]) -> None:
+    def _on_control(self, link: Link, said: dict[str, Any]) -> None:
         if "recovered" in said:
             self.recoveries.note_recovered(said)
         elif "status" in said:
             links = sorted(self.process.links.open)
             answer = {"links": links, "spares": len(self.spares), "phase": self.machine.phase.name}
-            connection.send(4, json.dumps({"status": answer}).encode())
+            link.send(Kind.CONTROL, json.dumps({"status": answer}).encode())
 
     def _reap(self) -> None:
         """The actors of a driver that is gone are not wanted any more; also those of before a restart of this one."""

@@ -21,6 +21,9 @@ from lineage_stash.shell import address_of, open_store
 LOOK_EVERY_CALLS = 128
 """While calls are submitted without a pause, how often to look at the network."""
 
+LARGE_BYTES = 16 * 1024
+"""Calls of this size look at the network each."""
+
 MOST_KEPT_BYTES = 64 * 1024 * 1024
 """Payloads that one actor has not made durable yet; then submitting waits, which slows this script and nobody else."""
 
@@ -37,6 +40,7 @@ class Driver(Runtime):
         address = address_of(self.id, FIRST_INCARNATION)
         super().__init__(Process(address))
         process = self.process
+        process.on_cut_off = self.stop
         member = Member(self.id, process.node, False)
         process.registry.settle_in(address, process.place)
         history, ignored = process.registry.register(member)
@@ -65,14 +69,19 @@ class Driver(Runtime):
 
     def submit(self, callee: PeerId, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ObjectRef:
         """Call a method of an actor, waiting while too much is under way."""
+        payload = self.pack(method, args, kwargs)
         self.submitted += 1
-        if self.submitted % LOOK_EVERY_CALLS == 0:
-            self.process.wait(0)
+        if self.submitted % LOOK_EVERY_CALLS == 0 or len(payload) > LARGE_BYTES or self.stopped is not None:
+            self._make_room(callee)
+        return ObjectRef(self, self._ask(events.CallSubmitted(callee, payload)))
+
+    def _make_room(self, callee: PeerId) -> None:
+        """Look at the network, and wait while too much is under way."""
+        self.process.wait(0)
         kept = self.peer.counterpart(callee).outbox.calls
         while (kept.bytes > MOST_KEPT_BYTES or self.peer.program.at_cap) and self.stopped is None:
             self.process.wait()
         self._check()
-        return super().submit(callee, method, args, kwargs)
 
     def fetch(self, refs: tuple[ObjectRef, ...], timeout_s: float | None) -> None:
         """Wait until all replies are here."""

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import ray
 from ray.actor import exit_actor
 
 from lineage_stash.core import effects, events
@@ -24,12 +25,13 @@ from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerI
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.creation import Creation, load_class, read_creation
+from lineage_stash.on_ray.links import Link
+from lineage_stash.on_ray.mail import Addressee
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
 from lineage_stash.on_ray.program import ActorProgram
 from lineage_stash.on_ray.registry import COORDINATOR
 from lineage_stash.on_ray.runtime import NOTHING, ObjectRef, Runtime, deadline_after, read_now, timed_out
 from lineage_stash.shell import NoLife, address_of, open_store, restore
-from lineage_stash.wire.connection import Connection
 
 LOOK_S = 0.001
 """While calls follow one another, how often to look at the network and let replies leave."""
@@ -37,7 +39,7 @@ LOOK_S = 0.001
 ORPHANED_S = 60.0
 
 
-class Host:
+class Host(Addressee):
     """What Ray sees: a constructor that returns at once, and one method that runs for a whole life."""
 
     def __init__(self, address: str | None) -> None:
@@ -46,7 +48,8 @@ class Host:
     def run(self) -> None:
         """Live the life that this process was started for, or wait to be given one."""
         address = self.address
-        process = Process(address or f"spare-{secrets.token_hex(4)}")
+        actor = ray.get_runtime_context().get_actor_name()
+        process = Process(address or f"spare-{secrets.token_hex(4)}", actor=actor)
         if address is None:
             address = wait_for_assignment(process)
         lived = split_address(address)
@@ -162,7 +165,7 @@ class Life(Runtime):
             self.process.open_mail()
         return True
 
-    def _on_control(self, _: Connection, said: dict[str, Any]) -> None:
+    def _on_control(self, _: Link, said: dict[str, Any]) -> None:
         if "kill" in said and self.process.shell is not None:
             self.shell.feed(events.KillAsked(bytes.fromhex(said["kill"])))
 

@@ -11,6 +11,7 @@ Rules:
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
+from typing import Protocol
 
 from lineage_stash.on_ray.registry import COORDINATOR, Place, Registry
 from lineage_stash.ports import Frame
@@ -28,6 +29,11 @@ MOST_WAITING_FRAMES = 4096
 """Frames kept for a destination that has not come up; what is dropped is sent again by the machines."""
 
 
+def pause_before(look_up: int) -> float:
+    """How long to wait before looking for a destination for the n-th time, in seconds."""
+    return LOOK_UP_AGAIN_S if look_up < QUICK_LOOK_UPS else LOOK_UP_SLOWLY_S
+
+
 class Kind(IntEnum):
     """What a frame on the wire is."""
 
@@ -36,6 +42,15 @@ class Kind(IntEnum):
     ANSWER = 3
     CONTROL = 4
     PING = 5
+
+
+class Link(Protocol):
+    """Where a frame came from, and how to answer there."""
+
+    introduction: str | None
+
+    def send(self, kind: int, body: Frame) -> None:
+        """Send a frame; a link that was lost sends nothing."""
 
 
 class Waiting:
@@ -58,6 +73,10 @@ class Links:
         self._begun: dict[Connection, str] = {}
         self._waiting: dict[str, Waiting] = {}
         self._asked: dict[tuple[int, int], Connection | None] = {}
+
+    def close(self) -> None:
+        """End all connections."""
+        self.loop.close()
 
     # out
 
@@ -130,8 +149,8 @@ class Links:
         if waiting.look_ups > MOST_LOOK_UPS and "@" in address:
             del self._waiting[address]
             return
-        delay = LOOK_UP_AGAIN_S if waiting.look_ups < QUICK_LOOK_UPS else LOOK_UP_SLOWLY_S
-        self.loop.later(delay, lambda: self._look_up(address) if address in self._waiting else None)
+        delay_s = pause_before(waiting.look_ups)
+        self.loop.later(delay_s, lambda: self._look_up(address) if address in self._waiting else None)
 
     # what the loop says
 

@@ -26,7 +26,8 @@ from lineage_stash.core.events import FlushDue, Suspected
 from lineage_stash.core.ids import Incarnation, PeerId
 from lineage_stash.core.policy import Policy
 from lineage_stash.on_ray.control_plane import ControlPlane
-from lineage_stash.on_ray.links import Kind, Links
+from lineage_stash.on_ray.links import Kind, Link, Links
+from lineage_stash.on_ray.mail import SELDOM_PING_S, Mail
 from lineage_stash.on_ray.registry import COORDINATOR, Place, Registry, own_node
 from lineage_stash.shell import Shell
 from lineage_stash.store.quorum import Quorum
@@ -63,6 +64,12 @@ FLUSH_S = 0.01
 POLICY = Policy(resend_after_ticks=40, patience_ticks=100, flushes_at_once=False)
 """Streams lose nothing, so what is not acknowledged is repeated only after 2 s; a busy process has 5 s to answer."""
 
+TRANSPORT = "transport"
+"""The fact in the control plane that says how the processes of this cluster talk."""
+
+WIRE = "wire"
+MAIL = "ray"
+
 log = logging.getLogger("lineage_stash")
 
 
@@ -95,9 +102,13 @@ def socket_folder() -> Path:
 
 
 class Process:
-    """Listens, ticks, and hands frames to the shell of the machine that lives here."""
+    """Listens, ticks, and hands frames to the shell of the machine that lives here.
 
-    def __init__(self, introduction: str, *, on_control: Callable[[Connection, dict[str, Any]], None] | None = None,
+    `actor` is the name of the Ray actor that this process is; `ping_s` counts where deaths must be asked for.
+    """
+
+    def __init__(self, introduction: str, *, actor: str = "", ping_s: float = SELDOM_PING_S,
+                 on_control: Callable[[Link, dict[str, Any]], None] | None = None,
                  on_dead: Callable[[str, str], None] | None = None) -> None:  # fmt: skip
         self.token = secrets.token_hex(6)
         self.lock = threading.RLock()
@@ -106,16 +117,26 @@ class Process:
         secret = self.plane.put_if_absent("secret", secrets.token_bytes(SECRET_BYTES))
         self.loop = Loop(secret, introduction, on_frame=self._on_frame, on_open=self._on_open, on_lost=self._on_lost,
                          tls=tls_of_ray(), lock=self.lock, dead_after_ms=DEAD_AFTER_MS)  # fmt: skip
-        self.place = self._listen()
         self.registry = Registry(self.plane, self.loop.post, self.token)
-        self.links = Links(self.loop, self.registry, self.node, on_dead or self._report_death)
+        self.links: Links | Mail
+        if (self.plane.get(TRANSPORT) or WIRE.encode()).decode() == MAIL:
+            self.links = Mail(self.loop, self.registry, self.token, actor, ping_s=ping_s, on_frame=self._on_frame,
+                              on_arrival=self._arrived, on_dead=on_dead or self._report_death,
+                              on_cut_off=self._cut_off)  # fmt: skip
+            self.place = Place(self.node, "", "", os.getpid(), self.links.actor)
+            self.awake_s = 0.0  # Ray's own threads need the core that this would keep busy
+        else:
+            self.links = Links(self.loop, self.registry, self.node, on_dead or self._report_death)
+            self.place = self._listen(actor)
+            self.awake_s = AWAKE_S
         self.shell: Shell | None = None
         self._early: deque[bytes] = deque(maxlen=MOST_EARLY_FRAMES)
         self.store: Quorum | None = None
         self.on_control = on_control
-        self.on_message: Callable[[Connection, bytes], None] = self._give_to_shell
+        self.on_message: Callable[[Link, bytes], None] = self._give_to_shell
         self.on_arrival: Callable[[str], None] | None = None
-        self.on_ask: Callable[[Connection, bytes], None] | None = None
+        self.on_ask: Callable[[Link, bytes], None] | None = None
+        self.on_cut_off: Callable[[str], None] | None = None
         self.has_unflushed: Callable[[], bool] | None = None
         self.flush_due_at = 0.0
         self.closed = False
@@ -124,17 +145,17 @@ class Process:
         self._is_lively = False
         self.loop.later(TICK_S, self._tick)
 
-    def _listen(self) -> Place:
+    def _listen(self, actor: str) -> Place:
         folder = socket_folder()
         unix = self.loop.listen(f"unix:{folder}/{os.getpid()}-{self.token}.sock")
         tcp = self.loop.listen(f"tcp:{ray.util.get_node_ip_address()}:0")
-        return Place(self.node, unix, tcp, os.getpid())
+        return Place(self.node, unix, tcp, os.getpid(), actor)
 
     def close(self) -> None:
         """Leave the network."""
         self.closed = True
         with self.lock:
-            self.loop.close()
+            self.links.close()
             self.registry.close()
 
     # time
@@ -154,7 +175,7 @@ class Process:
         if self._stewarded:
             self._stewarded = False
             self.loop.wake()
-        self._is_lively = self._turn(timeout_s, AWAKE_S if self._is_lively else 0.0)
+        self._is_lively = self._turn(timeout_s, self.awake_s if self._is_lively else 0.0)
 
     def _turn(self, timeout_s: float, awake_s: float) -> bool:
         if self.has_unflushed is None or not self.has_unflushed():
@@ -204,20 +225,20 @@ class Process:
 
     # in
 
-    def _on_frame(self, connection: Connection, kind: int, body: bytes) -> None:
+    def _on_frame(self, link: Link, kind: int, body: bytes) -> None:
         try:
             if kind == Kind.MESSAGE:
-                self.on_message(connection, body)
+                self.on_message(link, body)
             elif kind == Kind.ANSWER:
                 self._on_answer(body)
             elif kind == Kind.ASK and self.on_ask is not None:
-                self.on_ask(connection, body)
+                self.on_ask(link, body)
             elif kind == Kind.CONTROL and self.on_control is not None:
-                self.on_control(connection, json.loads(body))
+                self.on_control(link, json.loads(body))
         except codec.FrameError as error:
-            log.warning("dropped a frame from %s: %s", connection.introduction, error)
+            log.warning("dropped a frame from %s: %s", link.introduction, error)
 
-    def _give_to_shell(self, _: Connection, body: bytes) -> None:
+    def _give_to_shell(self, _: Link, body: bytes) -> None:
         if self.shell is not None:
             self.shell.on_frame(body)
         else:
@@ -238,12 +259,22 @@ class Process:
             self.store.on_reply(0, number, codec.decode(body[8:]))
 
     def _on_open(self, connection: Connection) -> None:
+        assert isinstance(self.links, Links), "mail has no connections"
         self.links.on_open(connection)
-        if self.on_arrival is not None and connection.introduction:
-            self.on_arrival(connection.introduction)
+        if connection.introduction:
+            self._arrived(connection.introduction)
 
     def _on_lost(self, connection: Connection, reason: str) -> None:
+        assert isinstance(self.links, Links), "mail has no connections"
         self.links.on_lost(connection, reason)
+
+    def _arrived(self, address: str) -> None:
+        if self.on_arrival is not None:
+            self.on_arrival(address)
+
+    def _cut_off(self, reason: str) -> None:
+        if self.on_cut_off is not None and not self.closed:
+            self.on_cut_off(reason)
 
     def _report_death(self, address: str, _: str) -> None:
         """Tell the coordinator, which judges; and look whether the peer has left for good."""

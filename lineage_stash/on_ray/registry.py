@@ -27,20 +27,26 @@ from lineage_stash.ports import Dead
 
 COORDINATOR = "coordinator"
 REPLICA = "replica-0"
+RAY_SCHEME = "ray:"
+"""How an address begins at which nobody listens: a Ray actor is called instead."""
 
 log = logging.getLogger("lineage_stash")
 
 
 class Place(NamedTuple):
-    """Where a process listens."""
+    """Where a process listens, or who takes in what is sent to it."""
 
     node: str
     unix: str
     tcp: str
     pid: int
+    actor: str = ""
+    """The name of the Ray actor that takes in what is sent to it; empty for a driver that listens itself."""
 
     def address_from(self, node: str) -> str:
         """How a process on `node` reaches it."""
+        if not self.unix:
+            return f"{RAY_SCHEME}{self.actor}"
         return self.unix if node == self.node or not self.tcp else self.tcp
 
 

@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lineage_stash.on_ray.links import Kind
+from lineage_stash.on_ray.links import Kind, Link
+from lineage_stash.on_ray.mail import Addressee
 from lineage_stash.on_ray.process import TICK_S, Process
 from lineage_stash.on_ray.registry import REPLICA
 from lineage_stash.store.disk import DiskReplica
-from lineage_stash.wire.connection import Connection
 
 NUMBER_BYTES = 8
 GATHER_S = 0.002
@@ -35,7 +35,7 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, REUSED_BYTES)
 
 
-class ReplicaActor:
+class ReplicaActor(Addressee):
     """What Ray sees: a process whose thread starts again, on the same folder, whenever Ray restarts it."""
 
     def __init__(self, folder: str) -> None:
@@ -57,13 +57,14 @@ class Keeper:
         self.is_up = threading.Event()
         self.paused = False
         self.delay_s = 0.0
-        self._asked: list[tuple[Connection, bytes, memoryview]] = []
-        self._due: list[tuple[float, Connection, tuple[bytes, bytes]]] = []
+        self._asked: list[tuple[Link, bytes, memoryview]] = []
+        self._due: list[tuple[float, Link, tuple[bytes, bytes]]] = []
 
     def run(self) -> None:
         """Come up, and answer for ever."""
         disk = DiskReplica(self.folder, segment_bytes=SEGMENT_BYTES)
-        process = Process(REPLICA, on_control=self._on_control, on_dead=lambda _address, _reason: None)
+        process = Process(REPLICA, actor=REPLICA, on_control=self._on_control,
+                          on_dead=lambda _address, _reason: None)  # fmt: skip
         process.on_ask = self._on_ask
         process.plane.put("storage", str(self.folder).encode())
         process.registry.settle_in(REPLICA, process.place)
@@ -75,11 +76,11 @@ class Keeper:
                 asked, self._asked = self._asked, []
                 answers = disk.handle_all([frame for _, _, frame in asked])
                 due = time.monotonic() + self.delay_s
-                for (connection, number, _), answer in zip(asked, answers, strict=True):
+                for (link, number, _), answer in zip(asked, answers, strict=True):
                     if isinstance(answer, bytes):
-                        self._due.append((due, connection, (number, answer)))
+                        self._due.append((due, link, (number, answer)))
                     else:
-                        log.warning("dropped a request from %s: %s", connection.introduction, answer)
+                        log.warning("dropped a request from %s: %s", link.introduction, answer)
             self._answer(process)
 
     def _gather(self, process: Process) -> None:
@@ -93,13 +94,13 @@ class Keeper:
         now = time.monotonic()
         with process.lock:
             while self._due and self._due[0][0] <= now:
-                _, connection, body = self._due.pop(0)
-                connection.send(Kind.ANSWER, body)
+                _, link, body = self._due.pop(0)
+                link.send(Kind.ANSWER, body)
 
-    def _on_ask(self, connection: Connection, body: bytes) -> None:
-        self._asked.append((connection, body[:NUMBER_BYTES], memoryview(body)[NUMBER_BYTES:]))
+    def _on_ask(self, link: Link, body: bytes) -> None:
+        self._asked.append((link, body[:NUMBER_BYTES], memoryview(body)[NUMBER_BYTES:]))
 
-    def _on_control(self, _: Connection, said: dict[str, Any]) -> None:
+    def _on_control(self, _: Link, said: dict[str, Any]) -> None:
         """A slow or absent disk, for failure injection."""
         self.paused = bool(said.get("pause", self.paused))
         self.delay_s = float(said.get("delay_ms", self.delay_s * 1e3)) / 1e3

@@ -111,6 +111,11 @@ class Runtime:
 
     def submit(self, callee: PeerId, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ObjectRef:
         """Call a method of an actor."""
+        payload = self.pack(method, args, kwargs)
+        return ObjectRef(self, self._ask(events.CallSubmitted(callee, payload)))
+
+    def pack(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """A call as bytes, with the values of the refs among its arguments."""
         for value in args:
             if type(value) is ObjectRef:
                 args = tuple(self.get_one(each) if type(each) is ObjectRef else each for each in args)
@@ -119,9 +124,7 @@ class Runtime:
             kwargs = {
                 name: self.get_one(each) if type(each) is ObjectRef else each for name, each in kwargs.items()
             }  # fmt: skip
-        payload = payloads.pack_call(method, args, kwargs)
-        ref = self._ask(events.CallSubmitted(callee, payload))
-        return ObjectRef(self, ref)
+        return payloads.pack_call(method, args, kwargs)
 
     def _ask(self, event: object) -> Any:
         """Tell the machine something, and wait for its answer."""
@@ -150,13 +153,9 @@ class Runtime:
 
     def get_all(self, refs: Sequence[ObjectRef], timeout_s: float | None) -> list[Any]:
         """The values of several refs."""
-        missing = tuple(dict.fromkeys(ref for ref in refs if ref._reply is None))
+        missing = {id(ref): ref for ref in refs if ref._reply is None}
         if missing:
-            self.fetch(missing, timeout_s)
-            replies = {ref: ref._reply for ref in missing}
-            for ref in refs:
-                if ref._reply is None:
-                    ref._reply = replies[ref]
+            self.fetch(tuple(missing.values()), timeout_s)
         return [payloads.unpack_value(ref._reply) for ref in refs if ref._reply is not None]
 
     def fetch(self, refs: tuple[ObjectRef, ...], timeout_s: float | None) -> None:

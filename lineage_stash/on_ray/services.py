@@ -12,6 +12,7 @@ import ray
 from lineage_stash.core.ids import PeerId
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.creation import RAY_NAMESPACE
+from lineage_stash.on_ray.process import MAIL, TRANSPORT, WIRE
 from lineage_stash.on_ray.registry import COORDINATOR, REPLICA, own_node
 
 if TYPE_CHECKING:
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
 COME_UP_S = 60.0
 
 
-def ensure(*, storage: str | Path | None, spares: int) -> None:
+def ensure(*, storage: str | Path | None, spares: int, transport: str | None) -> None:
     """Have the services run, and wait until they do."""
     from lineage_stash.on_ray.coordinator import CoordinatorActor
     from lineage_stash.on_ray.replica import ReplicaActor
 
+    settle_transport(ControlPlane(), transport)
     folder = Path(storage) if storage is not None else default_folder()
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(own_node(), soft=False)
     common: dict[str, Any] = {
@@ -47,6 +49,18 @@ def ensure(*, storage: str | Path | None, spares: int) -> None:
             f"the store and the coordinator did not start within {COME_UP_S:g} s: see the logs of the actors "
             f"'{REPLICA}' and '{COORDINATOR}' (ray list actors), and whether {folder} can be written to"
         ) from error
+
+
+def settle_transport(plane: ControlPlane, wanted: str | None) -> None:
+    """Put on record how the processes of this cluster talk, unless it is; whoever asks for another way is refused."""
+    if wanted not in (None, WIRE, MAIL):
+        raise ValueError(f"transport={wanted!r} is not known: it is {WIRE!r} or {MAIL!r}")
+    used = plane.put_if_absent(TRANSPORT, (wanted or WIRE).encode()).decode()
+    if wanted not in (None, used):
+        raise ValueError(
+            f"this cluster's transport is {used!r} already: leave out transport={wanted!r} to use it too, or start "
+            "another cluster"
+        )
 
 
 def default_folder() -> Path:

@@ -128,7 +128,14 @@ def _(original: Any, self: Promises, dead: Any) -> None:
         original(self, dead)
 
 
-@mutant("listen to the dead after promising not to", ("1 no orphans", "13 zombies"), Promises, "refuses", faulty)
+@mutant(
+    "listen to the dead after promising not to",
+    ("1 no orphans", "13 zombies"),
+    Promises,
+    "refuses",
+    faulty,
+    first_seed=630,
+)
 def _(original: Any, self: Promises, sender: Any, incarnation: Any) -> bool:
     return False
 
@@ -180,7 +187,7 @@ def _(original: Any, self: Program, other: Counterpart) -> None:
 # 4 exactly once
 
 
-@mutant("drop only what has finished", ("4 exactly once", "3 replay equality"), Inbox, "accept", faulty)
+@mutant("drop only what has finished", ("4 exactly once", "3 replay equality"), Inbox, "accept", faulty, first_seed=720)
 def _(original: Any, self: Inbox, first: Any, calls: Any) -> Any:
     if first < self.received and self.replies.upper < self.received:
         first = self.received
@@ -192,7 +199,7 @@ def _(original: Any, self: Durability) -> bool:
     return self.retiring
 
 
-@mutant("forget unaccepted outputs", "4 exactly once", Gate, "accept", with_checkpoints)
+@mutant("forget unaccepted outputs", "4 exactly once", Gate, "accept", with_checkpoints, first_seed=1230)
 def _(original: Any, self: Gate, number: int) -> None:
     self.unaccepted.clear()
 
@@ -219,7 +226,7 @@ def _(original: Any, self: Lineage, holders: Any, writers: Any, node: Any, most:
     return original(self, holders, writers, node, most - 1)
 
 
-@mutant("count the dead as holders", "8 forwarded enough", Promises, "ignores", bounded)
+@mutant("count the dead as holders", "8 forwarded enough", Promises, "ignores", bounded, first_seed=2400)
 def _(original: Any, self: Promises, other: Any) -> bool:
     return False
 
@@ -316,7 +323,9 @@ def _(original: Any, self: Peer, event: Any) -> None:
     return None
 
 
-@mutant("leave results out of a checkpoint", "10 recovery ends", durability, "capture", with_checkpoints)
+@mutant(
+    "leave results out of a checkpoint", "10 recovery ends", durability, "capture", with_checkpoints, first_seed=660
+)
 def _(original: Any, counterparts: Any) -> Any:
     calls_to, calls_from = original(counterparts)
     return tuple((p, calls._replace(results=())) for p, calls in calls_to), calls_from
