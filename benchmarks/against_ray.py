@@ -4,6 +4,7 @@ Every figure is a ratio of two measurements that were taken in turns, a window o
 whatever else the machine does falls on both. Latencies are of single calls, one at a time: there is no queue to omit.
 """
 
+import gc
 import os
 import signal
 import statistics
@@ -72,7 +73,7 @@ class Sizes(NamedTuple):
 
     windows: int = 5
     single_calls: int = 400
-    pipelined_calls: int = 10_000
+    pipelined_calls: int = 30_000
     chain_calls: int = 60
     large_calls: int = 150
     replayed_calls: int = 100_000
@@ -80,6 +81,7 @@ class Sizes(NamedTuple):
     many_calls: int = 1_000_000
     state_bytes: int = 10_000_000
     recoveries: int = 3
+    pause_s: float = 1.0
 
 
 class Figure(NamedTuple):
@@ -135,9 +137,15 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def in_turns(sizes: Sizes, ours: Callable[[], Any], theirs: Callable[[], Any]) -> tuple[list[Any], list[Any]]:
-    """Measure one side and the other, window by window."""
-    pairs = [(ours(), theirs()) for _ in range(sizes.windows)]
+    """Measure one side and the other, window by window, with a pause for what each leaves behind."""
+    pairs = [(_rested(sizes, ours), _rested(sizes, theirs)) for _ in range(sizes.windows)]
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+def _rested(sizes: Sizes, window: Callable[[], Any]) -> Any:
+    gc.collect()
+    time.sleep(sizes.pause_s)
+    return window()
 
 
 def at_most(measure: str, ours: float, theirs: float, bar: float, unit: str) -> Figure:
@@ -174,7 +182,8 @@ def measure_latency(sizes: Sizes, ours: Side, theirs: Side) -> list[Figure]:
 def measure_throughput(sizes: Sizes, ours: Side, theirs: Side) -> list[Figure]:
     """Small calls and large ones, as fast as they go."""
     calls_per_second(ours, sizes.pipelined_calls)
-    mine, rays = in_turns(sizes, lambda: calls_per_second(ours, sizes.pipelined_calls),
+    few = sizes._replace(windows=min(sizes.windows, 3))  # a window takes plain Ray more than ten seconds
+    mine, rays = in_turns(few, lambda: calls_per_second(ours, sizes.pipelined_calls),
                           lambda: calls_per_second(theirs, sizes.pipelined_calls))  # fmt: skip
     megabytes_per_second(ours, sizes.large_calls), megabytes_per_second(theirs, sizes.large_calls)
     large, rays_large = in_turns(sizes, lambda: megabytes_per_second(ours, sizes.large_calls),
@@ -217,11 +226,11 @@ def measure_bad_store(sizes: Sizes, ours: Side) -> list[Figure]:
 
         def disturbed(disturbance: dict[str, Any] = disturbance) -> list[float]:
             inject.disturb_store(**disturbance)
-            taken = times_us(ours, sizes.single_calls)
+            taken = times_us(ours, sizes.single_calls * 8)
             inject.disturb_store()
             return taken
 
-        bad, normal = in_turns(sizes, disturbed, lambda: times_us(ours, sizes.single_calls))
+        bad, normal = in_turns(sizes, disturbed, lambda: times_us(ours, sizes.single_calls * 8))
         figures.append(at_most(f"p50 with {name}, against normal", statistics.median(joined(bad)),
                                statistics.median(joined(normal)), 1.05, "µs"))  # fmt: skip
     return figures
@@ -343,6 +352,7 @@ def measure(sizes: Sizes) -> list[Figure]:
     stash.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False,
                resources={"never_a_spare": 1})  # fmt: skip
     try:
+        memory = measure_memory(sizes)
         ours = Side(stash.get, stash.remote(num_cpus=0)(Counter).remote())
         theirs = Side(plain.get, plain.remote(num_cpus=0)(Counter).remote())
         figures = measure_latency(sizes, ours, theirs)
@@ -353,10 +363,9 @@ def measure(sizes: Sizes) -> list[Figure]:
         figures += measure_chain(sizes)
         figures += measure_replay(sizes)
         figures += measure_recovery(sizes)
-        figures += measure_memory(sizes)
     finally:
         stash.shutdown()
-    return figures
+    return figures + memory
 
 
 def show(figures: list[Figure]) -> None:

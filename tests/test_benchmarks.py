@@ -33,7 +33,7 @@ def test_entry_in_a_run_costs_at_most_sixteen_bytes(needs_grow: bool) -> None:
 def test_benchmark_against_plain_ray_measures_every_bar(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = against_ray.Sizes(
         windows=1, single_calls=20, pipelined_calls=300, chain_calls=3, large_calls=3, replayed_calls=500,
-        few_calls=1000, many_calls=2000, state_bytes=1_000_000, recoveries=1,
+        few_calls=1000, many_calls=2000, state_bytes=1_000_000, recoveries=1, pause_s=0.0,
     )  # fmt: skip
     figures = against_ray.main(sizes)
     assert len({figure.measure for figure in figures}) == len(figures) == 13

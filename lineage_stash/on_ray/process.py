@@ -61,7 +61,9 @@ SECRET_BYTES = 32
 FLUSH_S = 0.01
 """How long entries wait for company on their way to the store; nobody waits for them, so that this costs no latency."""
 
-POLICY = Policy(resend_after_ticks=40, patience_ticks=100, flushes_at_once=False)
+POLICY = Policy(
+    resend_after_ticks=40, patience_ticks=100, flushes_at_once=False, checkpoint_every_bytes=16 * 1024 * 1024
+)
 """Streams lose nothing, so what is not acknowledged is repeated only after 2 s; a busy process has 5 s to answer."""
 
 TRANSPORT = "transport"

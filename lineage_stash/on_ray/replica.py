@@ -1,10 +1,8 @@
 """A replica of the store as a Ray actor: a disk, and a loop that answers what gathered while the disk was busy."""
 
-import ctypes
 import logging
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +17,21 @@ GATHER_S = 0.002
 """How long the first request waits for others: some writes to a disk."""
 
 DELAYED_TURN_S = 0.001
-SEGMENT_BYTES = 256 * 1024 * 1024
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
-REUSED_BYTES = 128 * 1024 * 1024
+SEGMENT_BYTES = 64 * 1024 * 1024
+ENVIRONMENT = {
+    "env_vars": {
+        "MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": str(1 << 28), "MALLOC_TRIM_THRESHOLD_": str(1 << 29),
+    }
+}  # fmt: skip
+"""Has the allocator reuse large buffers: getting one from the kernel, page by page, takes longer than filling it."""
 
 log = logging.getLogger("lineage_stash")
-
-
-def keep_freed_memory() -> None:
-    """Have the allocator reuse large buffers: getting one from the kernel takes longer than filling it."""
-    with suppress(OSError, AttributeError):
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(M_ARENA_MAX, 1)
-        libc.mallopt(M_MMAP_THRESHOLD, REUSED_BYTES)
-        libc.mallopt(M_TRIM_THRESHOLD, REUSED_BYTES)
 
 
 class ReplicaActor(Addressee):
     """What Ray sees: a process whose thread starts again, on the same folder, whenever Ray restarts it."""
 
     def __init__(self, folder: str) -> None:
-        keep_freed_memory()
         self.keeper = Keeper(Path(folder))
         threading.Thread(target=self.keeper.run, name="stash replica", daemon=True).start()
 

@@ -24,7 +24,7 @@ COME_UP_S = 60.0
 def ensure(*, storage: str | Path | None, spares: int, transport: str | None) -> None:
     """Have the services run, and wait until they do."""
     from lineage_stash.on_ray.coordinator import CoordinatorActor
-    from lineage_stash.on_ray.replica import ReplicaActor
+    from lineage_stash.on_ray.replica import ENVIRONMENT, ReplicaActor
 
     settle_transport(ControlPlane(), transport)
     folder = Path(storage) if storage is not None else default_folder()
@@ -35,7 +35,7 @@ def ensure(*, storage: str | Path | None, spares: int, transport: str | None) ->
     }  # fmt: skip
     replica = (
         ray.remote(ReplicaActor)
-        .options(name=REPLICA, scheduling_strategy=here, **common)
+        .options(name=REPLICA, scheduling_strategy=here, runtime_env=ENVIRONMENT, **common)
         .remote(str((folder / REPLICA).absolute()))
     )
     coordinator = ray.remote(CoordinatorActor).options(name=COORDINATOR, **common).remote(spares)
