@@ -36,8 +36,6 @@ from lineage_stash.shell import NoLife, address_of, open_store, restore
 LOOK_S = 0.001
 """While calls follow one another, how often to look at the network and let replies leave."""
 
-ORPHANED_S = 60.0
-
 
 class Host(Addressee):
     """What Ray sees: a constructor that returns at once, and one method that runs for a whole life."""

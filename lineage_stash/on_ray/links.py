@@ -132,7 +132,7 @@ class Links:
             where = self.registry.coordinator_address() if address == COORDINATOR else address
             return None if where is None else self.registry.place_of(where)
 
-        self.registry.ask(action, lambda place: self._found(address, place))
+        self.registry.ask(action, lambda place: self._found(address, place), lambda: self._found(address, None))
 
     def _found(self, address: str, place: Place | None) -> None:
         waiting = self._waiting.get(address)

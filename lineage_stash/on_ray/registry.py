@@ -30,6 +30,9 @@ REPLICA = "replica-0"
 RAY_SCHEME = "ray:"
 """How an address begins at which nobody listens: a Ray actor is called instead."""
 
+UNANSWERED = (RayError, OSError, RuntimeError)
+"""What asking the control plane raises while it is away."""
+
 log = logging.getLogger("lineage_stash")
 
 
@@ -67,11 +70,17 @@ class Registry:
         """End the thread."""
         self._work.put(None)
 
-    def ask(self, action: Callable[[], Any], then: Callable[[Any], None] | None = None) -> None:
-        """Do something with the control plane in the registry's thread, and post the answer."""
+    def ask(self, action: Callable[[], Any], then: Callable[[Any], None] | None = None,
+            otherwise: Callable[[], None] | None = None) -> None:  # fmt: skip
+        """Do something with the control plane in the registry's thread, and post the answer, or that there is none."""
 
         def work() -> None:
-            answer = action()
+            try:
+                answer = action()
+            except UNANSWERED:
+                if otherwise is not None:
+                    self._post(otherwise)
+                raise
             if then is not None:
                 self._post(lambda: then(answer))
 
@@ -81,7 +90,7 @@ class Registry:
         while (work := self._work.get()) is not None:
             try:
                 work()
-            except (RayError, OSError, RuntimeError) as error:
+            except UNANSWERED as error:
                 log.debug("the control plane did not answer: %s", error)
 
     # joining

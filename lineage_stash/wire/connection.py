@@ -45,7 +45,6 @@ MAX_PIECES = 256
 
 CLOSED = "closed by the other side"
 _REASONS = {errno.ECONNRESET: "connection reset", errno.EPIPE: CLOSED, errno.ETIMEDOUT: "connection timed out"}
-_CONNECTING = {errno.EINPROGRESS, errno.EALREADY}
 
 
 class Phase(Enum):
