@@ -6,7 +6,7 @@ Rules:
 - A process lives one life: when its machine stops, it ends.
 - A replay that strays from its log is a program that is not deterministic: its actor is given up, with an error that
   says where; what it had not answered fails.
-- The last call of a replay, which may be the one that killed the process, is noted before it runs again. After so many
+- The last call of a replay, which may be the one that killed the process, is noted while it runs again. After so many
   lives that died in it the actor leaves instead, with an error that names the call.
 """
 
@@ -32,6 +32,9 @@ from lineage_stash.on_ray.program import ActorProgram
 from lineage_stash.on_ray.registry import COORDINATOR
 from lineage_stash.on_ray.runtime import NOTHING, ObjectRef, Runtime, deadline_after, read_now, timed_out
 from lineage_stash.shell import NoLife, address_of, open_store, restore
+
+CAREFUL_CALLS = 64
+"""New calls of a recovered life that are sent to the store before they run."""
 
 LOOK_S = 0.001
 """While calls follow one another, how often to look at the network and let replies leave."""
@@ -84,6 +87,7 @@ class Life(Runtime):
         self.looked_at = 0.0
         self.recalled = False
         self.fault = ""
+        self.careful_calls = CAREFUL_CALLS
         self._reading_wanted = False
         self.program: ActorProgram
         self.creation: Creation
@@ -193,9 +197,10 @@ class Life(Runtime):
         self.call = effect
 
     def _execute(self, call: effects.RunCall) -> None:
-        if self.incarnation and self.peer.program.repeats and not self.peer.program.script:
-            self._note_attempt()
+        attempt = self._be_careful() if self.incarnation else None
         reply = self.program.run(call.payload)
+        if attempt is not None:
+            self.process.plane.delete(attempt)
         now = time.monotonic()
         with self.process.lock:
             if self.dropped:
@@ -227,11 +232,23 @@ class Life(Runtime):
     def _attempts_key(self) -> str:
         return f"crashes/{self.id}/{self.peer.lineage.upper:012d}"
 
-    def _note_attempt(self) -> None:
-        """Note that the last call of the log is about to run again."""
+    def _be_careful(self) -> str | None:
+        """Before a call that may be the one that killed a former life: the note of the attempt, if one was made.
+
+        The last call of a replay is noted. The first new ones are sent to the store before they run, because one that
+        kills its process at once is in no log otherwise, and would come as a new one to every life.
+        """
         assert self.call is not None
-        method = payloads.name_of(self.call.payload)
-        self.process.plane.put(f"{self._attempts_key()}/{self.incarnation:08d}", method.encode())
+        program = self.peer.program
+        if program.repeats and not program.script:
+            key = f"{self._attempts_key()}/{self.incarnation:08d}"
+            self.process.plane.put(key, payloads.name_of(self.call.payload).encode())
+            return key
+        if not program.repeats and self.careful_calls:
+            self.careful_calls -= 1
+            with self.process.lock:
+                self.shell.feed(events.FlushDue())
+        return None
 
     def _dies_again(self) -> bool:
         attempts = self.process.plane.keys(f"{self._attempts_key()}/") if self.peer.program.script else []

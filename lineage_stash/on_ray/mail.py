@@ -58,6 +58,10 @@ class Delivery(NamedTuple):
     letters: list[Letter]
 
 
+UNAVAILABLE_S = 10.0
+"""How long Ray may say that an actor is out of reach for the moment before it counts as dead."""
+
+
 class Found(NamedTuple):
     """Who a destination is now; `handle` is None where its actor is dead."""
 
@@ -91,6 +95,7 @@ class Correspondent:
         self.delivered_at = 0.0
         self.is_sought = False
         self.look_ups = 0
+        self.unavailable_since = 0.0
         self._mail = mail
 
     @property
@@ -279,11 +284,17 @@ class Mail:
             self._signed_for(correspondent, receipt.result())
         elif isinstance(error, RayTaskError) or not isinstance(error, RayError):
             raise error
-        elif isinstance(error, ActorUnavailableError) and not correspondent.is_restarted:
+        elif isinstance(error, ActorUnavailableError) and not correspondent.is_restarted and self._bears(correspondent):
             correspondent.letters.extendleft(reversed(correspondent.under_way))
             self._look_up_later(correspondent)
         else:
             self._lose(correspondent, "its Ray actor died")
+
+    def _bears(self, correspondent: Correspondent) -> bool:
+        """Whether one that cannot be reached now may still be alive."""
+        if not correspondent.unavailable_since:
+            correspondent.unavailable_since = time.monotonic()
+        return time.monotonic() - correspondent.unavailable_since < UNAVAILABLE_S
 
     def _signed_for(self, correspondent: Correspondent, token: bytes) -> None:
         if token == NOT_HERE:
@@ -294,6 +305,7 @@ class Mail:
         else:
             correspondent.token = token
             correspondent.look_ups = 0
+            correspondent.unavailable_since = 0.0
             correspondent.delivered_at = time.monotonic()
             self._open(correspondent)
             self._deliver(correspondent)
