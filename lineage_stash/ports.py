@@ -12,6 +12,13 @@ from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId, R
 
 Frame = bytes | tuple[bytes, ...]
 """A frame of the codec, in one piece or in several that belong together."""
+
+
+def in_one_piece(frame: Frame) -> bytes:
+    """A frame as it comes out of a network."""
+    return frame if isinstance(frame, bytes) else b"".join(frame)
+
+
 Dead = tuple[tuple[PeerId, Incarnation], ...]
 
 

@@ -108,19 +108,20 @@ class Peer:
 
     def handle(self, event: object) -> list[Effect]:
         """Take in one fact; return what to do about it."""
-        if not self.stopped and not (self.durability.killed and self._is_void(event)):
-            self._handlers[type(event)](event)
-        if not self.stopped:
-            self._act()
-        effects = self._effects[:]
-        self._effects.clear()
-        return effects
+        self._take_in(event)
+        return self._conclude()
 
     def handle_all(self, happened: tuple[object, ...]) -> list[Effect]:
         """Take in several facts before answering, so that what they cause travels together."""
         for event in happened:
-            if not self.stopped and not (self.durability.killed and self._is_void(event)):
-                self._handlers[type(event)](event)
+            self._take_in(event)
+        return self._conclude()
+
+    def _take_in(self, event: object) -> None:
+        if not self.stopped and not (self.durability.killed and self._is_void(event)):
+            self._handlers[type(event)](event)
+
+    def _conclude(self) -> list[Effect]:
         if not self.stopped:
             self._act()
         effects = self._effects[:]

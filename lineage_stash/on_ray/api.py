@@ -17,10 +17,10 @@ from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
 from lineage_stash.on_ray import services
 from lineage_stash.on_ray.creation import Creation, pack_placement, put_class, put_on_record, start_host
 from lineage_stash.on_ray.driver import Driver
-from lineage_stash.on_ray.driver import kill as kill_actor
 from lineage_stash.on_ray.process import POLICY
 from lineage_stash.on_ray.program import CONSTRUCTOR
 from lineage_stash.on_ray.runtime import ObjectRef, Runtime
+from lineage_stash.shell import address_of
 
 __all__ = [
     "ActorClass", "ActorHandle", "ActorMethod", "ObjectRef", "adopt", "current", "get", "get_actor", "init",
@@ -188,7 +188,7 @@ class ActorClass:
             options.get("max_crashes", MAX_CRASHES), pack_placement(options),
         )  # fmt: skip
         put_on_record(plane, creation)
-        if plane.get(f"claims/{peer}@{FIRST_INCARNATION}") is None:
+        if not runtime.process.registry.is_claimed(address_of(peer, FIRST_INCARNATION)):
             start_host(creation, FIRST_INCARNATION)
         if isinstance(runtime, Driver) and not detached:
             _Now.actors.append(peer)
@@ -245,7 +245,7 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
     runtime = current()
     if not no_restart:
         raise ValueError("an actor that is to go on is not killed: its process may be, and is recovered by itself")
-    kill_actor(runtime.process, actor._peer, "it was killed")
+    runtime.process.kill(actor._peer, "it was killed")
 
 
 # results

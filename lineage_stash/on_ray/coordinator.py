@@ -18,7 +18,6 @@ from lineage_stash import codec
 from lineage_stash.core import events
 from lineage_stash.core.ids import Incarnation, NodeId, PeerId
 from lineage_stash.core.recovery import Coordinator
-from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.creation import Creation, read_creation, start_host, start_spare
 from lineage_stash.on_ray.links import Kind, Link
 from lineage_stash.on_ray.mail import PING_S, Addressee
@@ -209,22 +208,13 @@ class Office:
         with self.process.lock:
             for gone in [peer for peer in self.machine.history.gone if peer not in self.reaped]:
                 self.reaped.add(gone)
-                self.process.registry.ask(partial(self._actors_of, gone), self._end_all)
+                self.process.registry.ask(partial(self._end_actors_of, gone))
 
-    def _actors_of(self, gone: PeerId) -> list[Creation]:
-        found = self.process.plane.get_all(f"actors/{gone}/")
-        creations = [Creation(*json.loads(value)) for value in found.values()]
-        ended = [creation for creation in creations if not creation.detached]
-        for creation in ended:
-            self.process.registry.note_killed(PeerId(creation.peer), _orphaned(creation))
-        return ended
-
-    def _end_all(self, creations: list[Creation]) -> None:
-        for creation in creations:
-            peer = PeerId(creation.peer)
-            self.process.control(
-                address_of(peer, self.machine.history.incarnation(peer)), kill=_orphaned(creation).hex()
-            )
+    def _end_actors_of(self, gone: PeerId) -> None:
+        for value in self.process.plane.get_all(f"actors/{gone}/").values():
+            creation = Creation(*json.loads(value))
+            if not creation.detached:
+                self.process.kill(PeerId(creation.peer), "the driver that created it is gone")
 
     # Outside
 
@@ -239,7 +229,3 @@ class Office:
     def report(self, kind: str, text: str) -> None:
         """Tell people."""
         print(f"lineage_stash: {kind}: {text}", file=sys.stderr, flush=True)
-
-
-def _orphaned(creation: Creation) -> bytes:
-    return payloads.pack_death(f"The actor {creation.peer} is dead: the driver that created it is gone.")

@@ -12,7 +12,6 @@ from typing import Any
 from lineage_stash.core import events
 from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId
 from lineage_stash.core.peer import Peer
-from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process
 from lineage_stash.on_ray.registry import COORDINATOR
 from lineage_stash.on_ray.runtime import ObjectRef, Runtime, deadline_after, timed_out
@@ -132,12 +131,13 @@ class Driver(Runtime):
         process = self.process
         if self.stopped is None:
             for actor in actors:
-                self.kill(actor, "it has left: the driver that created it has ended")
-            started = {key for actor in actors for key in process.plane.keys(f"claims/{actor}@")}
+                process.kill(actor, "it has left: the driver that created it has ended")
+            never_began = [
+                actor for actor in actors if not process.registry.is_claimed(address_of(actor, FIRST_INCARNATION))
+            ]
             with process.lock:
-                for actor in actors:
-                    if f"claims/{address_of(actor, FIRST_INCARNATION)}" not in started:
-                        self.shell.feed(events.Departed(actor))
+                for actor in never_began:
+                    self.shell.feed(events.Departed(actor))
                 self.shell.feed(events.RetireAsked())
             deadline = deadline_after(GOODBYE_S)
             while not self._has_stopped() and time.monotonic() < deadline:
@@ -145,17 +145,3 @@ class Driver(Runtime):
             if not self._has_stopped():
                 print("lineage_stash: left without a goodbye: the store did not answer in time", file=sys.stderr)
         process.close()
-
-    def kill(self, actor: PeerId, reason: str) -> None:
-        """End an actor for good."""
-        kill(self.process, actor, reason)
-
-
-def kill(process: Process, actor: PeerId, reason: str) -> None:
-    """Put it on record that an actor is not wanted any more, and tell its present life."""
-    last_words = payloads.pack_death(f"The actor {actor} is dead: {reason}.")
-    process.registry.note_killed(actor, last_words)
-    with process.lock:
-        assert process.shell is not None
-        address = address_of(actor, process.shell.machine.history.incarnation(actor))
-        process.control(address, kill=last_words.hex())

@@ -134,7 +134,7 @@ class Life(Runtime):
         process.links.reach(COORDINATOR)
         policy = POLICY._replace(checkpoint_every_entries=creation.checkpoint_every)
         process.store = open_store(1, history, process.links)
-        self.program = ActorProgram(load_class(process.plane, creation.class_digest), self)
+        self.program = ActorProgram(load_class(process.plane, creation.class_digest))
         found: list[Peer | NoLife] = []
         creator = PeerId(creation.creator)
         with process.lock:

@@ -27,7 +27,7 @@ from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 from lineage_stash.on_ray.creation import RAY_NAMESPACE
 from lineage_stash.on_ray.links import MOST_LOOK_UPS, MOST_WAITING_FRAMES, Kind, Link, pause_before
 from lineage_stash.on_ray.registry import COORDINATOR, Registry, own_node
-from lineage_stash.ports import Frame
+from lineage_stash.ports import Frame, in_one_piece
 from lineage_stash.wire.loop import Loop
 
 PING_S = 0.5
@@ -71,11 +71,6 @@ class Found(NamedTuple):
 
 _decoder = msgspec.msgpack.Decoder(Delivery)
 _encoder = msgspec.msgpack.Encoder()
-
-
-def joined(body: Frame) -> bytes:
-    """A frame in one piece."""
-    return body if isinstance(body, bytes) else b"".join(body)
 
 
 class Correspondent:
@@ -172,7 +167,7 @@ class Mail:
         letters = correspondent.letters
         if correspondent.address not in self.open and len(letters) >= MOST_WAITING_FRAMES:
             letters.popleft()
-        letters.append((int(kind), joined(body)))
+        letters.append((int(kind), in_one_piece(body)))
         self._deliver(correspondent)
 
     def ask_replica(self, replica: int, number: int, frame: Frame) -> None:
@@ -182,7 +177,7 @@ class Mail:
             self.reach(address)
             return
         self._asked.add((replica, number))
-        self.say(address, Kind.ASK, number.to_bytes(8, "little") + joined(frame))
+        self.say(address, Kind.ASK, number.to_bytes(8, "little") + in_one_piece(frame))
 
     def answered(self, replica: int, number: int) -> None:
         """A replica has answered."""
@@ -381,7 +376,7 @@ class Inquiry:
         """Take the first answer."""
         assert kind in (Kind.ANSWER, Kind.CONTROL)
         if not self.answer.done():
-            self.answer.set_result(joined(body))
+            self.answer.set_result(in_one_piece(body))
 
 
 class Addressee:

@@ -25,11 +25,12 @@ from lineage_stash import codec
 from lineage_stash.core.events import FlushDue, Suspected
 from lineage_stash.core.ids import Incarnation, PeerId
 from lineage_stash.core.policy import Policy
+from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.links import Kind, Link, Links
 from lineage_stash.on_ray.mail import SELDOM_PING_S, Mail
 from lineage_stash.on_ray.registry import COORDINATOR, Place, Registry, own_node
-from lineage_stash.shell import Shell
+from lineage_stash.shell import Shell, address_of
 from lineage_stash.store.quorum import Quorum
 from lineage_stash.wire.connection import Connection
 from lineage_stash.wire.loop import Loop
@@ -290,6 +291,14 @@ class Process:
             self.shell.look_up_departure(lost[0])
 
     # out
+
+    def kill(self, actor: PeerId, reason: str) -> None:
+        """Put it on record that an actor is not wanted any more, and tell its present life."""
+        last_words = payloads.pack_death(f"The actor {actor} is dead: {reason}.")
+        self.registry.note_killed(actor, last_words)
+        with self.lock:
+            assert self.shell is not None
+            self.control(address_of(actor, self.shell.machine.history.incarnation(actor)), kill=last_words.hex())
 
     def control(self, address: str, **said: Any) -> None:
         """Say something that is not part of the protocol."""

@@ -16,16 +16,13 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloudpickle
 
 from lineage_stash.core import events
 from lineage_stash.on_ray import payloads
 from lineage_stash.wire.loop import Loop
-
-if TYPE_CHECKING:
-    from lineage_stash.on_ray.host import Life
 
 CONSTRUCTOR = "__init__"
 IN_PLACE_S = 0.002
@@ -64,9 +61,8 @@ class StateUnpickler(pickle.Unpickler):
 class ActorProgram:
     """One object, and how many actors it has created."""
 
-    def __init__(self, cls: type, life: "Life") -> None:
+    def __init__(self, cls: type) -> None:
         self.cls = cls
-        self.life = life
         self.instance: Any = None
         self.failure: str | None = None
         self.created = 0

@@ -15,6 +15,8 @@ from lineage_stash.on_ray.process import split_address
 from lineage_stash.on_ray.registry import Registry
 from lineage_stash.shell import Shell, address_of
 
+PHASES = ("detect", "gather", "settle", "start", "restore", "replay")
+
 
 class Recoveries:
     """Watches a coordinator's machine, and keeps the time."""
@@ -72,8 +74,7 @@ class Recoveries:
         record["start_ms"] = max(0.0, 1e3 * took - said["restore_ms"] - said["replay_ms"])
         record["restore_ms"] = said["restore_ms"]
         record["replay_ms"] = said["replay_ms"]
-        phases = ("detect", "gather", "settle", "start", "restore", "replay")
-        record["total_ms"] = sum(record[f"{phase}_ms"] for phase in phases)
+        record["total_ms"] = sum(record[f"{phase}_ms"] for phase in PHASES)
         print(in_one_line(record), file=sys.stderr, flush=True)
         key = f"recoveries/{record['round']:08d}/{record['peer']}"
         self.registry.ask(lambda: self.registry.plane.put(key, json.dumps(record).encode()))
@@ -81,8 +82,7 @@ class Recoveries:
 
 def in_one_line(record: dict[str, Any]) -> str:
     """A recovery, for people."""
-    phases = ("detect", "gather", "settle", "start", "restore", "replay")
-    times = ", ".join(f"{phase} {record[f'{phase}_ms']:.0f}" for phase in phases)
+    times = ", ".join(f"{phase} {record[f'{phase}_ms']:.0f}" for phase in PHASES)
     return (
         f"lineage_stash: recovered {record['peer']} (life {record['incarnation']}) in {record['total_ms']:.0f} ms "
         f"after it was noticed ({record['reason']}): {times} ms; {record['replayed']} entries replayed in "

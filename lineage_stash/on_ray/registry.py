@@ -99,6 +99,10 @@ class Registry:
         """Whether this process, and no other one, may live at an address."""
         return self.plane.put_if_absent(f"claims/{address}", self.token.encode()) == self.token.encode()
 
+    def is_claimed(self, address: str) -> bool:
+        """Whether some process lives, or has lived, at an address."""
+        return self.plane.get(f"claims/{address}") is not None
+
     def register(self, member: Member) -> tuple[History, Dead]:
         """Put a peer on record; what was decided so far, and who is taken for dead in rounds that are open."""
         self.plane.put(f"members/{member.peer}", json.dumps([member.node, member.replayable]).encode())

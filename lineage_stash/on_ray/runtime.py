@@ -7,6 +7,7 @@ Rules:
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,7 +52,7 @@ class ObjectRef:
         return self._runtime.reduce_ref(self)
 
 
-class Runtime:
+class Runtime(ABC):
     """One per process: the driver's, or that of the actor that lives here."""
 
     id: PeerId
@@ -89,19 +90,19 @@ class Runtime:
     def _resume(self, effect: effects.Resume) -> None:
         self._answer = effect.answer
 
+    @abstractmethod
     def stop(self, reason: str) -> None:
         """The machine has stopped."""
-        raise NotImplementedError
 
     # Outside
 
     def take_reading(self, kind: str) -> bytes | None:
-        """Readings are taken by the thread that asked, without the lock."""
-        raise NotImplementedError(kind)
+        """A driver's readings go through no machine; an actor overrides this."""
+        raise AssertionError(kind)
 
     def release(self, peer: PeerId, number: int, value: bytes) -> None:
         """There is no sink yet."""
-        raise NotImplementedError(f"{peer} emitted output {number} of {len(value)} bytes, but there is no sink")
+        raise AssertionError(f"{peer} emitted output {number} of {len(value)} bytes, but there is no sink")
 
     def report(self, kind: str, text: str) -> None:
         """Tell people."""
@@ -158,21 +159,21 @@ class Runtime:
             self.fetch(tuple(missing.values()), timeout_s)
         return [payloads.unpack_value(ref._reply) for ref in refs if ref._reply is not None]
 
+    @abstractmethod
     def fetch(self, refs: tuple[ObjectRef, ...], timeout_s: float | None) -> None:
         """Wait until the replies to all of `refs` are here, and keep them in the refs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wait_for(self, refs: list[ObjectRef], count: int, timeout_s: float | None) -> list[int]:
         """Wait until so many have come or time is up; the positions of those that have."""
-        raise NotImplementedError
 
+    @abstractmethod
     def next_created(self) -> int:
         """The number of the next actor that this peer creates; the same in a replay."""
-        raise NotImplementedError
 
+    @abstractmethod
     def observe(self, read: Callable[[], Any]) -> Any:
         """Ask the outside world once, however often this is replayed."""
-        raise NotImplementedError
 
     def reduce_ref(self, ref: ObjectRef) -> Any:
         """A ref cannot leave its process yet."""

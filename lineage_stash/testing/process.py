@@ -10,7 +10,7 @@ from lineage_stash.core.history import Decision, History
 from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId, Round
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.recovery import Coordinator
-from lineage_stash.ports import Dead, Frame
+from lineage_stash.ports import Dead, Frame, in_one_piece
 from lineage_stash.shell import NoLife, Shell, open_store, restore
 from lineage_stash.testing.programs import Running, State, run_call, run_main
 
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from lineage_stash.testing.world import World
 
 TICK_MS = 20
-
-
-def in_one_piece(frame: Frame) -> bytes:
-    """A frame as it comes out of a network."""
-    return frame if isinstance(frame, bytes) else b"".join(frame)
 
 
 class Process:
