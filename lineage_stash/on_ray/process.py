@@ -159,7 +159,7 @@ class Process:
         self.closed = True
         with self.lock:
             self.links.close()
-            self.registry.close()
+        self.registry.close()  # not under the lock: its thread may be about to post an answer
 
     # time
 

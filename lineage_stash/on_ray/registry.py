@@ -22,7 +22,7 @@ from lineage_stash import codec
 from lineage_stash.core.events import Decided, GatherAsked
 from lineage_stash.core.history import Decision, History
 from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId, Round
-from lineage_stash.on_ray.control_plane import ControlPlane
+from lineage_stash.on_ray.control_plane import ControlPlane, ControlPlaneAway
 from lineage_stash.ports import Dead
 
 COORDINATOR = "coordinator"
@@ -30,8 +30,11 @@ REPLICA = "replica-0"
 RAY_SCHEME = "ray:"
 """How an address begins at which nobody listens: a Ray actor is called instead."""
 
-UNANSWERED = (RayError, OSError, RuntimeError)
-"""What asking the control plane raises while it is away."""
+UNANSWERED = (ControlPlaneAway, RayError, OSError, RuntimeError)
+"""What asking the control plane, or Ray itself, raises while it is away."""
+
+CLOSE_S = 5.0
+"""How long to wait for a request that is under way; without a GCS it may take longer, and is left alone."""
 
 log = logging.getLogger("lineage_stash")
 
@@ -62,13 +65,17 @@ class Registry:
         self._post = post
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._notes = 0
+        self._closed = False
         self.starter: Callable[[PeerId, Incarnation, NodeId], None] | None = None
         self._thread = threading.Thread(target=self._run, name="stash registry", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread; what it has not begun is not done, because the cluster may be another one by then."""
+        self._closed = True
         self._work.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(CLOSE_S)
 
     def ask(self, action: Callable[[], Any], then: Callable[[Any], None] | None = None,
             otherwise: Callable[[], None] | None = None) -> None:  # fmt: skip
@@ -87,7 +94,7 @@ class Registry:
         self._work.put(work)
 
     def _run(self) -> None:
-        while (work := self._work.get()) is not None:
+        while (work := self._work.get()) is not None and not self._closed:
             try:
                 work()
             except UNANSWERED as error:
