@@ -15,10 +15,12 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from statistics import quantiles
+from zlib import crc32
 
 from rich.console import Console
 from rich.table import Table
 
+from lineage_stash.store.groups import Body, Kind, Record
 from lineage_stash.store.segment import Segment
 
 RANGE_BYTES = (2 * 1024, 64 * 1024)
@@ -62,13 +64,18 @@ class Sqlite:
         self.connection.close()
 
 
-def begun_segment(folder: Path) -> Segment:
-    """An empty segment, ready for commits."""
-    segment = Segment(folder / "segment", 1)
-    segment.begin()
-    segment.add(())
-    segment.sync()
-    return segment
+class SegmentFile:
+    """A segment with a record per range, added up as a replica does it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.segment = Segment.create(folder / "segment", 1, "")
+
+    def commit(self, ranges: Sequence[bytes]) -> None:
+        records = [Record(Kind.REQUEST, 1, b"", (Body(content, crc32(content)),)) for content in ranges]
+        self.segment.commit(records)
+
+    def close(self) -> None:
+        self.segment.close()
 
 
 def latencies(engines: dict[str, Commit], ranges: Sequence[bytes], commits: int) -> dict[str, list[float]]:
@@ -87,7 +94,7 @@ def measure(range_bytes: int, group_size: int, commits: int, folder: Path) -> di
     """Seconds per commit of groups of that many ranges of that size."""
     draws = random.Random(0)
     ranges = [draws.randbytes(range_bytes) for _ in range(group_size)]
-    with closing(begun_segment(folder)) as segment, closing(Sqlite(folder)) as sqlite, closing(Growing(folder)) as file:
+    with closing(SegmentFile(folder)) as segment, closing(Sqlite(folder)) as sqlite, closing(Growing(folder)) as file:
         engines = {"segment file": segment.commit, "SQLite": sqlite.commit, "file that grows": file.commit}
         return latencies(engines, ranges, commits)
 

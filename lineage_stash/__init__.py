@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lineage_stash.on_ray.api import (
         ActorHandle,
         ObjectRef,
+        durability,
         get,
         get_actor,
         init,
@@ -23,18 +24,19 @@ if TYPE_CHECKING:
         kill,
         observe,
         remote,
+        set_durability,
         shutdown,
         wait,
     )
 
 _VERBS = frozenset((
-    "ActorHandle", "ObjectRef", "get", "get_actor", "init", "is_initialized", "kill", "observe", "remote", "shutdown",
-    "wait",
+    "ActorHandle", "ObjectRef", "durability", "get", "get_actor", "init", "is_initialized", "kill", "observe", "remote",
+    "set_durability", "shutdown", "wait",
 ))  # fmt: skip
 
 __all__ = [
     "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "kill", "get_actor", "observe",
-    "ObjectRef", "ActorHandle",
+    "ObjectRef", "ActorHandle", "durability", "set_durability",
 ]  # fmt: skip
 
 

@@ -7,6 +7,9 @@ listed only where they grew. So an entry of a run costs a few bytes. A payload t
 a message to the caller that sent it and still has it. Large blobs follow the body as they are, so that nothing has to
 copy them; their lengths are in the body, and the store, which keeps them, has a checksum over all it keeps.
 
+On their way to the store, entries are packed once more: a span's body is a frame of its own, which the store keeps as
+it is. So the cost of a flush at a replica does not grow with its entries, and only who recovers looks into them.
+
 An unknown version, a wrong checksum and a body that does not decode are refused with a `FrameError` before anything is
 looked at; nothing here unpickles.
 """
@@ -14,7 +17,7 @@ looked at; nothing here unpickles.
 import sys
 from array import array
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -25,7 +28,7 @@ from lineage_stash.core.checkpoint import CallsFrom, CallsTo, Checkpoint
 from lineage_stash.core.entry import Entry, Ran, Read, Waited
 from lineage_stash.core.events import Decided, GatherAnswered, GatherAsked, Suspected
 from lineage_stash.core.history import Beginning, Decision
-from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId, Round, Seqno
+from lineage_stash.core.ids import Epoch, Incarnation, Index, Member, NodeId, PeerId, Round, Seqno
 from lineage_stash.store import contract
 
 VERSION = 1
@@ -44,6 +47,7 @@ N = Annotated[int, msgspec.Meta(ge=0)]
 Blob = bytes | N
 """Bytes, or the number of the blob behind the body that has them."""
 WireRange = tuple[N, N, N, list[N], bytes, list[N], Sequence[Blob]]
+WireSpan = tuple[N, N, N, N, N, N]
 WireBatch = tuple[list[WireRange], list[N], list[N]]
 WireCallsTo = tuple[N, N, tuple[bytes, ...], N, tuple[tuple[N, bytes], ...], tuple[N, ...]]
 WireCallsFrom = tuple[N, N, tuple[bytes, ...], tuple[N, ...]]
@@ -59,9 +63,11 @@ class FrameError(ValueError):
 class Names:
     """The peer ids of one frame, in order of first use, and its large blobs."""
 
-    def __init__(self, peers: list[str] | None = None, blobs: list[bytes] | None = None) -> None:
+    def __init__(self, peers: list[str] | None = None, blobs: list[Any] | None = None,
+                 lengths: list[int] | None = None) -> None:  # fmt: skip
         self.peers: list[str] = peers if peers is not None else []
-        self.blobs: list[bytes] = blobs if blobs is not None else []
+        self.blobs: list[Any] = blobs if blobs is not None else []
+        self.lengths: list[int] = lengths if lengths is not None else []
         self._numbers: dict[str, int] = {}
 
     def put(self, blob: bytes) -> Blob:
@@ -69,6 +75,11 @@ class Names:
         if len(blob) < LARGE_BYTES:
             return blob
         self.blobs.append(blob)
+        return len(self.blobs) - 1
+
+    def put_aside(self, body: Any) -> int:
+        """The number of a body of any size, in one piece or in several, that goes behind."""
+        self.blobs.append(body)
         return len(self.blobs) - 1
 
     def put_all(self, blobs: Sequence[bytes]) -> Sequence[Blob]:
@@ -79,7 +90,8 @@ class Names:
 
     def take(self, blob: Blob) -> bytes:
         """What `put` put."""
-        return self.blobs[blob] if isinstance(blob, int) else blob
+        found: bytes = self.blobs[blob] if isinstance(blob, int) else blob
+        return found
 
     def take_all(self, blobs: Sequence[Any]) -> tuple[bytes, ...]:
         """What `put_all` put."""
@@ -217,6 +229,72 @@ def _unpack_batch(wire: WireBatch | None, names: Names) -> Batch:
     return Batch(_unpack_ranges(ranges, names), names.unpack(needs), names.unpack(committed))
 
 
+# Spans: entries as the store keeps them.
+
+
+def pack_span(piece: Range) -> contract.Span:
+    """A range as the store takes it; its large blobs are not copied."""
+    names = Names()
+    wire = _pack_range(piece, names)
+    frame = _put_together(_SPAN, names, wire)
+    size = len(frame) if isinstance(frame, bytes) else sum(map(len, frame))
+    return contract.Span(piece.peer, piece.incarnation, piece.lower, piece.upper, piece.lower, frame, size)
+
+
+def unpack_span(span: contract.Span) -> Range:
+    """A range as it was packed, as far as it counts."""
+    entries = unpack_body(span.body)
+    upper = span.first + len(entries)
+    if not span.first <= span.lower <= span.upper <= upper:
+        raise FrameError(f"a body of [{span.first}, {upper}) cannot hold [{span.lower}, {span.upper}) of {span.peer}")
+    if (span.lower, span.upper) != (span.first, upper):
+        entries = entries[span.lower - span.first : span.upper - span.first]
+    return Range(span.peer, span.incarnation, span.lower, entries)
+
+
+def unpack_body(body: bytes | memoryview) -> tuple[Entry, ...]:
+    """All entries of a body."""
+    thing = decode(body)
+    if not isinstance(thing, Range):
+        raise FrameError(f"a body holds a range, and this is a {type(thing).__name__}")
+    return thing.entries
+
+
+def unpack_spans(spans: Sequence[contract.Span]) -> tuple[Range, ...]:
+    """The ranges of several replicas' spans; what another one brings already is not looked into."""
+    ranges: list[Range] = []
+    known: tuple[PeerId, Incarnation] | None = None
+    upper = Index(0)
+    for span in sorted(spans, key=lambda span: (span.peer, span.incarnation, span.lower, -span.upper)):
+        if (span.peer, span.incarnation) != known:
+            known, upper = (span.peer, span.incarnation), span.lower
+        if span.upper > upper:
+            ranges.append(unpack_span(span))
+            upper = span.upper
+    return tuple(ranges)
+
+
+def _pack_spans(spans: tuple[contract.Span, ...], names: Names) -> list[WireSpan]:
+    return [
+        (names.number(span.peer), span.incarnation, span.lower, span.upper, span.first, names.put_aside(span.body))
+        for span in spans
+    ]
+
+
+def _unpack_spans(wire: list[WireSpan], names: Names) -> tuple[contract.Span, ...]:
+    return tuple([_unpack_wire_span(piece, names) for piece in wire])
+
+
+def _unpack_wire_span(wire: WireSpan, names: Names) -> contract.Span:
+    peer, incarnation, lower, upper, first, number = wire
+    if not first <= lower <= upper:
+        raise FrameError(f"a span whose ends are out of order: {first}, {lower}, {upper}")
+    return contract.Span(
+        PeerId(names.peers[peer]), Incarnation(incarnation), Index(lower), Index(upper), Index(first),
+        names.blobs[number], names.lengths[number],
+    )  # fmt: skip
+
+
 # Everything that is said, one pair of functions per kind.
 
 
@@ -292,15 +370,15 @@ def _pack_append(request: contract.Append, names: Names) -> list[Any]:
     watch = [names.number(peer) for peer in request.watch]
     asker = None if request.asker is None else (names.number(request.asker[0]), request.asker[1])
     bases = names.pack(request.bases)
-    return [_pack_ranges(request.ranges, names), segments, bases, watch, asker, request.settling]
+    return [_pack_spans(request.spans, names), segments, bases, watch, asker, request.settling]
 
 
 def _unpack_append(wire: Any, names: Names) -> contract.Append:
-    ranges, segments, bases, watch, asked, settling = wire
+    spans, segments, bases, watch, asked, settling = wire
     asker = None if asked is None else (PeerId(names.peers[asked[0]]), asked[1])
     named = tuple((PeerId(names.peers[peer]), _unpack_segments(pairs)) for peer, pairs in segments)
     watched = tuple(PeerId(names.peers[peer]) for peer in watch)
-    return contract.Append(_unpack_ranges(ranges, names), named, names.unpack(bases), watched, settling, asker)
+    return contract.Append(_unpack_spans(spans, names), named, names.unpack(bases), watched, settling, asker)
 
 
 def _unpack_segments(pairs: Any) -> tuple[tuple[Incarnation, Index], ...]:
@@ -327,11 +405,11 @@ def _unpack_read(wire: Any, names: Names) -> contract.Read:
 
 
 def _pack_found(reply: contract.Found, names: Names) -> list[Any]:
-    return [_pack_ranges(reply.ranges, names), names.pack(reply.bases)]
+    return [_pack_spans(reply.spans, names), names.pack(reply.bases), reply.more]
 
 
 def _unpack_found(wire: Any, names: Names) -> contract.Found:
-    return contract.Found(_unpack_ranges(wire[0], names), names.unpack(wire[1]))
+    return contract.Found(_unpack_spans(wire[0], names), names.unpack(wire[1]), wire[2])
 
 
 def _pack_truncate(request: contract.Truncate, names: Names) -> list[Any]:
@@ -372,11 +450,11 @@ def _unpack_checkpoint(wire: Any, names: Names) -> Checkpoint:
 
 
 def _pack_put(request: contract.PutCheckpoint, names: Names) -> Any:
-    return _pack_checkpoint(request.checkpoint, names)
+    return _pack_checkpoint(request.checkpoint, names), request.copied
 
 
 def _unpack_put(wire: Any, names: Names) -> contract.PutCheckpoint:
-    return contract.PutCheckpoint(_unpack_checkpoint(wire, names))
+    return contract.PutCheckpoint(_unpack_checkpoint(wire[0], names), wire[1])
 
 
 def _pack_loaded(reply: contract.Loaded, names: Names) -> Any:
@@ -388,11 +466,11 @@ def _unpack_loaded(wire: Any, names: Names) -> contract.Loaded:
 
 
 def _pack_stored(reply: contract.Stored, _: Names) -> list[Any]:
-    return [reply.stored]
+    return [reply.stored, reply.missing]
 
 
 def _unpack_stored(wire: Any, _: Names) -> contract.Stored:
-    return contract.Stored(wire[0])
+    return contract.Stored(wire[0], wire[1])
 
 
 def _pack_get(request: contract.GetCheckpoint, names: Names) -> list[Any]:
@@ -403,8 +481,98 @@ def _unpack_get(wire: Any, names: Names) -> contract.GetCheckpoint:
     return contract.GetCheckpoint(PeerId(names.peers[wire[0]]))
 
 
+def _pack_chunks(chunks: tuple[contract.Chunk, ...], names: Names) -> list[tuple[bytes, int]]:
+    return [(chunk.digest, names.put_aside(chunk.body)) for chunk in chunks]
+
+
+def _unpack_chunks(wire: Any, names: Names) -> tuple[contract.Chunk, ...]:
+    return tuple([contract.Chunk(digest, names.blobs[at], names.lengths[at]) for digest, at in wire])
+
+
+def _pack_put_chunks(request: contract.PutChunks, names: Names) -> Any:
+    return names.number(request.peer), _pack_chunks(request.chunks, names)
+
+
+def _unpack_put_chunks(wire: Any, names: Names) -> contract.PutChunks:
+    return contract.PutChunks(PeerId(names.peers[wire[0]]), _unpack_chunks(wire[1], names))
+
+
+def _pack_get_chunks(request: contract.GetChunks, names: Names) -> Any:
+    return names.number(request.peer), request.digests
+
+
+def _unpack_get_chunks(wire: Any, names: Names) -> contract.GetChunks:
+    return contract.GetChunks(PeerId(names.peers[wire[0]]), wire[1])
+
+
+def _pack_found_chunks(reply: contract.Chunks, names: Names) -> Any:
+    return (_pack_chunks(reply.chunks, names),)
+
+
+def _unpack_found_chunks(wire: Any, names: Names) -> contract.Chunks:
+    return contract.Chunks(_unpack_chunks(wire[0], names))
+
+
+def _pack_forget(request: contract.Forget, names: Names) -> Any:
+    return ([names.number(peer) for peer in request.peers],)
+
+
+def _unpack_forget(wire: Any, names: Names) -> contract.Forget:
+    return contract.Forget(tuple([PeerId(names.peers[peer]) for peer in wire[0]]))
+
+
+def _pack_seal(request: contract.Seal, _: Names) -> Any:
+    return (request.epoch,)
+
+
+def _unpack_seal(wire: Any, _: Names) -> contract.Seal:
+    return contract.Seal(Epoch(wire[0]))
+
+
+def _pack_list(request: contract.List, names: Names) -> Any:
+    return (names.number(request.after),)
+
+
+def _unpack_list(wire: Any, names: Names) -> contract.List:
+    return contract.List(PeerId(names.peers[wire[0]]))
+
+
+def _pack_item(item: contract.Item, names: Names) -> Any:
+    checkpoints = [_pack_checkpoint(checkpoint, names) for checkpoint in item.checkpoints]
+    peer = names.number(item.peer)
+    return peer, item.base, item.upper, item.last_writer, item.segments, item.fenced, checkpoints, item.body_bytes
+
+
+def _unpack_item(wire: Any, names: Names) -> contract.Item:
+    peer, base, upper, last_writer, segments, fenced, checkpoints, body_bytes = wire
+    return contract.Item(
+        PeerId(names.peers[peer]), Index(base), Index(upper), Incarnation(last_writer), _unpack_segments(segments),
+        Incarnation(fenced),
+        tuple([_unpack_checkpoint(checkpoint, names) for checkpoint in checkpoints]), body_bytes,
+    )  # fmt: skip
+
+
+def _pack_inventory(reply: contract.Inventory, names: Names) -> Any:
+    return reply.epoch, [_pack_item(item, names) for item in reply.items], reply.more
+
+
+def _unpack_inventory(wire: Any, names: Names) -> contract.Inventory:
+    epoch, items, more = wire
+    return contract.Inventory(Epoch(epoch), tuple([_unpack_item(item, names) for item in items]), more)
+
+
+def _pack_elsewhere(reply: contract.Elsewhere, _: Names) -> Any:
+    return reply.epoch, reply.sealed
+
+
+def _unpack_elsewhere(wire: Any, _: Names) -> contract.Elsewhere:
+    return contract.Elsewhere(Epoch(wire[0]), wire[1])
+
+
 Pairs = list[N]
 Peers = list[N]
+WireSegments = list[tuple[N, N]]
+WireChunks = list[tuple[bytes, N]]
 _KINDS: list[tuple[type, Any, Any, Any]] = [
     (
         Message,
@@ -441,22 +609,38 @@ _KINDS: list[tuple[type, Any, Any, Any]] = [
         contract.Append,
         _pack_append,
         _unpack_append,
-        tuple[list[WireRange], list[tuple[N, list[tuple[N, N]]]], Pairs, Peers, tuple[N, N] | None, bool],
+        tuple[list[WireSpan], list[tuple[N, WireSegments]], Pairs, Peers, tuple[N, N] | None, bool],
     ),
     (contract.Held, _pack_held, _unpack_held, tuple[list[tuple[N, N, N]], Pairs, Peers]),
     (contract.Read, _pack_read, _unpack_read, tuple[N, N]),
-    (contract.Found, _pack_found, _unpack_found, tuple[list[WireRange], Pairs]),
+    (contract.Found, _pack_found, _unpack_found, tuple[list[WireSpan], Pairs, bool]),
     (contract.Truncate, _pack_truncate, _unpack_truncate, tuple[N, list[tuple[N, N]], N]),
     (contract.Fence, _pack_fence, _unpack_fence, tuple[Pairs, Pairs]),
-    (contract.PutCheckpoint, _pack_put, _unpack_put, WireCheckpoint),
-    (contract.Stored, _pack_stored, _unpack_stored, tuple[bool]),
+    (contract.PutCheckpoint, _pack_put, _unpack_put, tuple[WireCheckpoint, bool]),
+    (contract.Stored, _pack_stored, _unpack_stored, tuple[bool, tuple[bytes, ...]]),
     (contract.GetCheckpoint, _pack_get, _unpack_get, tuple[N]),
     (contract.Loaded, _pack_loaded, _unpack_loaded, WireCheckpoint | None),
+    (Range, _pack_range, _unpack_range, WireRange),
+    (contract.PutChunks, _pack_put_chunks, _unpack_put_chunks, tuple[N, WireChunks]),
+    (contract.GetChunks, _pack_get_chunks, _unpack_get_chunks, tuple[N, tuple[bytes, ...]]),
+    (contract.Chunks, _pack_found_chunks, _unpack_found_chunks, tuple[WireChunks]),
+    (contract.Forget, _pack_forget, _unpack_forget, tuple[Peers]),
+    (contract.Seal, _pack_seal, _unpack_seal, tuple[N]),
+    (contract.List, _pack_list, _unpack_list, tuple[N]),
+    (
+        contract.Inventory,
+        _pack_inventory,
+        _unpack_inventory,
+        tuple[N, list[tuple[N, N, N, N, WireSegments, N, list[WireCheckpoint], N]], bool],
+    ),
+    (contract.Elsewhere, _pack_elsewhere, _unpack_elsewhere, tuple[N, bool]),
 ]
 _PACK = {kind: (number, pack) for number, (kind, pack, _, _) in enumerate(_KINDS)}
 _UNPACK = [(unpack, msgspec.msgpack.Decoder(wire).decode) for _, _, unpack, wire in _KINDS]
+_SPAN = _PACK[Range][0]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[N, list[str], msgspec.Raw]).decode
+_UNDECODABLE = (msgspec.MsgspecError, ValueError, IndexError, StopIteration, RecursionError, OverflowError)
 _decode_with_blobs = msgspec.msgpack.Decoder(tuple[N, list[str], msgspec.Raw, list[N]]).decode
 
 
@@ -470,47 +654,98 @@ def encode_in_pieces(thing: object) -> bytes | tuple[bytes, ...]:
     """The frame of anything in the table above; in several pieces where it has large blobs, which are not copied."""
     number, pack = _PACK[type(thing)]
     names = Names()
-    fields = pack(thing, names)
-    if names.blobs:
-        body = _encode((number, names.peers, fields, list(map(len, names.blobs))))
-        header = bytes((VERSION_WITH_BLOBS,)) + crc32(body).to_bytes(4, "big") + len(body).to_bytes(4, "big")
-        return header + body, *names.blobs
-    body = _encode((number, names.peers, fields))
-    return bytes((VERSION,)) + crc32(body).to_bytes(4, "big") + body
+    return _put_together(number, names, pack(thing, names))
 
 
-def _cut(behind: memoryview, lengths: list[int]) -> list[bytes]:
+def _put_together(number: int, names: Names, fields: Any) -> bytes | tuple[bytes, ...]:
+    if not names.blobs:
+        body = _encode((number, names.peers, fields))
+        return bytes((VERSION,)) + crc32(body).to_bytes(4, "big") + body
+    pieces: list[bytes] = []
+    lengths: list[int] = []
+    for blob in names.blobs:
+        if isinstance(blob, tuple):
+            pieces.extend(blob)
+            lengths.append(sum(map(len, blob)))
+        else:
+            pieces.append(blob)
+            lengths.append(len(blob))
+    body = _encode((number, names.peers, fields, lengths))
+    header = bytes((VERSION_WITH_BLOBS,)) + crc32(body).to_bytes(4, "big") + len(body).to_bytes(4, "big")
+    return header + body, *pieces
+
+
+def _cut(behind: memoryview, lengths: list[int]) -> list[memoryview]:
     """The blobs behind a body."""
     if sum(lengths) != len(behind):
         raise FrameError(f"{len(behind)} bytes of blobs where {sum(lengths)} were announced")
     blobs = []
     lower = 0
     for length in lengths:
-        blobs.append(bytes(behind[lower : lower + length]))
+        blobs.append(behind[lower : lower + length])
         lower += length
     return blobs
 
 
-def decode(frame: bytes | memoryview) -> Any:
-    """What a frame says, or a `FrameError` that says what is wrong with it."""
+def _look_into(frame: bytes | memoryview) -> tuple[int, list[str], msgspec.Raw, list[int], int]:
+    """Kind, peers, fields, lengths of the blobs, and where in the frame these begin, if they are not elsewhere."""
     if len(frame) < HEADER_BYTES:
         raise FrameError(f"a frame of {len(frame)} bytes is shorter than its header")
     if frame[0] not in (VERSION, VERSION_WITH_BLOBS):
         raise FrameError(f"format version {frame[0]} is not known here, only {VERSION}: update the older side")
     body = memoryview(frame)[HEADER_BYTES:]
-    behind = memoryview(b"")
+    end = len(frame)
     if frame[0] == VERSION_WITH_BLOBS:
-        end = LENGTH_BYTES + int.from_bytes(body[:LENGTH_BYTES], "big")
-        body, behind = body[LENGTH_BYTES:end], body[end:]
+        end = HEADER_BYTES + LENGTH_BYTES + int.from_bytes(body[:LENGTH_BYTES], "big")
+        body = body[LENGTH_BYTES : end - HEADER_BYTES]
     if crc32(body) != int.from_bytes(frame[1:HEADER_BYTES], "big"):
         raise FrameError("the checksum does not match: the frame was cut short or changed on its way")
     try:
         if frame[0] == VERSION:
-            number, peers, raw = _decode(body)
-            lengths: list[int] = []
-        else:
-            number, peers, raw, lengths = _decode_with_blobs(body)
-        unpack, decode_fields = _UNPACK[number]
-        return unpack(decode_fields(raw), Names(peers, _cut(behind, lengths)))
-    except (msgspec.MsgspecError, ValueError, IndexError, StopIteration, RecursionError, OverflowError) as error:
+            number, peers, fields = _decode(body)
+            return number, peers, fields, [], end
+        number, peers, fields, lengths = _decode_with_blobs(body)
+        return number, peers, fields, lengths, end
+    except _UNDECODABLE as error:
         raise FrameError(f"a body that does not decode: {error}") from error
+
+
+def decode(frame: bytes | memoryview) -> Any:
+    """What a frame says, or a `FrameError` that says what is wrong with it."""
+    number, peers, fields, lengths, end = _look_into(frame)
+    blobs = [bytes(blob) for blob in _cut(memoryview(frame)[end:], lengths)] if lengths or end < len(frame) else []
+    return _complete(number, peers, fields, lengths, blobs)
+
+
+def _complete(number: int, peers: list[str], fields: msgspec.Raw, lengths: list[int], blobs: list[Any]) -> Any:
+    try:
+        unpack, decode_fields = _UNPACK[number]
+        return unpack(decode_fields(fields), Names(peers, blobs, lengths))
+    except _UNDECODABLE as error:
+        raise FrameError(f"a body that does not decode: {error}") from error
+
+
+class Opened(NamedTuple):
+    """A frame whose checksum is good, in two: the head, whose fields nobody looked at yet, and the blobs behind it."""
+
+    kind: type | None
+    head: bytes | memoryview
+    behind: memoryview
+    lengths: list[int]
+    parts: tuple[int, list[str], msgspec.Raw]
+
+    def blobs(self) -> list[memoryview]:
+        """The blobs behind the head, not copied."""
+        return _cut(self.behind, self.lengths)
+
+    def complete(self, blobs: list[Any]) -> Any:
+        """What the frame says, with what is given in place of its blobs."""
+        number, peers, fields = self.parts
+        return _complete(number, peers, fields, self.lengths, blobs)
+
+
+def open_frame(frame: bytes | memoryview) -> Opened:
+    """A frame in two, or a head whose blobs are elsewhere; the store puts them there."""
+    number, peers, fields, lengths, end = _look_into(frame)
+    kind = _KINDS[number][0] if number < len(_KINDS) else None
+    return Opened(kind, frame[:end], memoryview(frame)[end:], lengths, (number, peers, fields))

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from lineage_stash.core.effects import Effect
 from lineage_stash.core.history import Decision
-from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId, Round
+from lineage_stash.core.ids import Epoch, Incarnation, Index, Member, NodeId, PeerId, Round
+from lineage_stash.store.contract import ReplicaId, ReplicaSet, Ticket
 
 Frame = bytes | tuple[bytes, ...]
 """A frame of the codec, in one piece or in several that belong together."""
@@ -29,8 +30,8 @@ class Transport(Protocol):
         """Try to bring a frame to an address."""
         ...
 
-    def ask_replica(self, replica: int, number: int, frame: Frame) -> None:
-        """Try to bring a request to a replica; the answer, if any, comes back with the number."""
+    def ask_replica(self, replica: ReplicaId, ticket: Ticket, frame: Frame) -> None:
+        """Try to bring a request to a replica; the answer, if any, comes back with the ticket's number."""
         ...
 
 
@@ -66,6 +67,10 @@ class Membership(Protocol):
 
     def fetch_decisions(self, after: int, then: Callable[[tuple[Decision, ...]], None]) -> None:
         """The decisions of all rounds above `after`."""
+        ...
+
+    def fetch_set(self, after: Epoch, then: Callable[[ReplicaSet], None]) -> None:
+        """The newest replica set of the store, if there is one of an epoch above `after`."""
         ...
 
     def has_retired(self, peer: PeerId, then: Callable[[bool], None]) -> None:

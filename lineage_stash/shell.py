@@ -5,23 +5,18 @@ It decides nothing. It owns the quorum client, encodes and decodes, and turns an
 
 from collections import deque
 from collections.abc import Callable
-from enum import Enum, auto
-from functools import partial
 from typing import Any, get_args
 
 from lineage_stash import codec
 from lineage_stash.core import effects, events
 from lineage_stash.core.batch import Range
 from lineage_stash.core.channel import Message
-from lineage_stash.core.checkpoint import Checkpoint, age
-from lineage_stash.core.frontier import START
+from lineage_stash.core.checkpoint import age
 from lineage_stash.core.history import History, Segments
-from lineage_stash.core.ids import Incarnation, Index, Member, PeerId
+from lineage_stash.core.ids import Incarnation, Member, PeerId
 from lineage_stash.core.peer import Peer
-from lineage_stash.core.policy import Policy
 from lineage_stash.core.recovery import Coordinator
-from lineage_stash.core.settle import Stretch, assemble
-from lineage_stash.ports import Dead, Executor, Membership, Outside, Transport
+from lineage_stash.ports import Executor, Membership, Outside, Transport
 from lineage_stash.store import contract
 from lineage_stash.store.quorum import Quorum
 
@@ -31,57 +26,15 @@ def address_of(peer: PeerId, incarnation: Incarnation) -> str:
     return f"{peer}@{incarnation}"
 
 
-def open_store(replicas: int, history: History, transport: Transport) -> Quorum:
-    """A quorum client over a transport."""
-    return Quorum(replicas, history, codec.encode_in_pieces, transport.ask_replica)
+def open_store(replica_set: contract.ReplicaSet, history: History, transport: Transport,
+               membership: Membership) -> Quorum:  # fmt: skip
+    """A quorum client over a transport, which learns from the registry who the replicas are."""
 
+    def look_up() -> None:
+        membership.fetch_set(store.set.epoch, store.on_set)
 
-class NoLife(Enum):
-    """Why a process that was started for an incarnation has nothing to do."""
-
-    RETIRED = auto()
-    """The peer has left its record, at a majority by now: note it in the registry."""
-    SUPERSEDED = auto()
-    """A later incarnation lives, or has lived."""
-
-
-def restore(member: Member, incarnation: Incarnation, history: History, policy: Policy, store: Quorum, ignored: Dead,
-            then: Callable[[Peer | NoLife], None], creator: PeerId | None = None) -> None:  # fmt: skip
-    """Begin an incarnation of a peer: its last checkpoint, and the log from there to where it begins."""
-    newest, began = history.segments(member.peer)[-1]
-    if newest != incarnation:
-        then(NoLife.SUPERSEDED)
-        return
-
-    def on_loaded(replies: tuple[Any, ...]) -> None:
-        found = [reply.checkpoint for reply in replies if reply.checkpoint is not None]
-        checkpoint = max(found, key=age, default=None)
-        lower = checkpoint.upper if checkpoint else START
-        if checkpoint is not None and checkpoint.incarnation > incarnation:
-            then(NoLife.SUPERSEDED)
-        elif checkpoint is not None and checkpoint.final:
-            record = checkpoint._replace(incarnation=incarnation)
-            store.request(contract.PutCheckpoint(record), lambda _: then(NoLife.RETIRED))
-        else:
-            store.request(contract.Read(member.peer, lower), partial(on_read, checkpoint, lower))
-
-    def on_read(checkpoint: Checkpoint | None, lower: Index, replies: tuple[Any, ...]) -> None:
-        ranges = [piece for reply in replies for piece in reply.ranges]
-        stretch = assemble(ranges, {member.peer: lower}, history).get(member.peer, Stretch(lower, ()))
-        if any(base > lower for reply in replies for _, base in reply.bases):
-            then(NoLife.SUPERSEDED)
-            return
-        if stretch.upper < began:
-            raise LineageLost(f"{member.peer} must be replayed to {began}, but the store has it to {stretch.upper}")
-        entries = stretch.entries[: began - lower]
-        then(Peer(member, incarnation, history, policy, checkpoint=checkpoint, entries=entries, ignored=ignored,
-                  creator=creator))  # fmt: skip
-
-    store.request(contract.GetCheckpoint(member.peer), on_loaded)
-
-
-class LineageLost(Exception):
-    """The store does not have what it had confirmed: a majority of its replicas lost data."""
+    store = Quorum(replica_set, history, codec.encode_in_pieces, transport.ask_replica, look_up)
+    return store
 
 
 class Shell:
@@ -96,6 +49,7 @@ class Shell:
         self.outside = outside
         self.executor = executor
         self.store = store
+        self.level = contract.Level.DISK
         self._queue: deque[object] = deque()
         self._busy = False
         self.stopped = False
@@ -200,8 +154,9 @@ class Shell:
 
     def _append(self, effect: effects.AppendToStore) -> None:
         asker = (self._peer.id, self._peer.incarnation)
-        request = contract.Append(effect.ranges, self._segments_of(effect.ranges), (), effect.watch, False, asker)
-        self.store.request(request, self._on_appended)
+        spans = tuple([codec.pack_span(piece) for piece in effect.ranges])
+        request = contract.Append(spans, self._segments_of(effect.ranges), (), effect.watch, False, asker)
+        self.store.request(request, self._on_appended, self.level)
 
     def _on_appended(self, replies: tuple[Any, ...]) -> None:
         if any(self._peer.id in reply.refused for reply in replies):
@@ -211,10 +166,11 @@ class Shell:
 
     def _store_checkpoint(self, effect: effects.StoreCheckpoint) -> None:
         def on_stored(replies: tuple[Any, ...]) -> None:
+            self.store.chunks = {}
             stored = all(reply.stored for reply in replies)
             self.feed(events.CheckpointStored(effect.checkpoint.upper) if stored else events.StoreRefused())
 
-        self.store.request(contract.PutCheckpoint(effect.checkpoint), on_stored)
+        self.store.request(contract.PutCheckpoint(effect.checkpoint), on_stored, self.level)
 
     def _truncate(self, effect: effects.TruncateStore) -> None:
         segments = self._peer.history.segments(self._peer.id)
@@ -222,14 +178,15 @@ class Shell:
 
     def _fence(self, effect: effects.FenceStore) -> None:
         def on_fenced(replies: tuple[Any, ...]) -> None:
-            ranges = tuple(piece for reply in replies for piece in reply.ranges)
+            ranges = codec.unpack_spans([span for reply in replies for span in reply.spans])
             bases = tuple(base for reply in replies for base in reply.bases)
             self.feed(events.StoreFenced(effect.attempt, ranges, bases))
 
         self.store.request(contract.Fence(effect.dead, effect.lowers), on_fenced)
 
     def _settle(self, effect: effects.StoreSettlement) -> None:
-        request = contract.Append(effect.ranges, self._segments_of(effect.ranges), (), (), True)
+        spans = tuple([codec.pack_span(piece) for piece in effect.ranges])
+        request = contract.Append(spans, self._segments_of(effect.ranges), (), (), True)
         self.store.request(request, lambda _: self.feed(events.SettlementStored(effect.attempt)))
 
     # out: to the registry

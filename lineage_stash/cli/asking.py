@@ -1,29 +1,48 @@
 """Asking a process as its peers would: whether it answers is the only proof that it is up.
 
-We introduce ourselves with no name, so that nobody keeps a link to us or takes our leaving for a death. Nothing that is
-asked here changes anything: the coordinator tells where it stands, a replica looks for a checkpoint that nobody has.
+We introduce ourselves with no name, so that nobody keeps a link to us or takes our leaving for a death. All that is
+asked here leaves things as they are, with one exception: `forget_at`.
 """
 
 import json
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from lineage_stash import codec
 from lineage_stash.cli.cluster import FAILURES
-from lineage_stash.core.ids import PeerId
-from lineage_stash.on_ray.links import Kind
+from lineage_stash.core.ids import Epoch, Index, PeerId
+from lineage_stash.on_ray.links import NUMBER_BYTES, TICKET, Kind
 from lineage_stash.on_ray.mail import inquire
 from lineage_stash.on_ray.process import tls_of_ray
 from lineage_stash.on_ray.registry import RAY_SCHEME
-from lineage_stash.store.contract import GetCheckpoint
+from lineage_stash.store.contract import (
+    Elsewhere,
+    Forget,
+    Found,
+    Inventory,
+    Item,
+    Level,
+    List,
+    Read,
+    Reply,
+    Request,
+    Span,
+    Stored,
+    Ticket,
+)
+from lineage_stash.store.replica import NO_EPOCH
 from lineage_stash.wire.connection import Connection
 from lineage_stash.wire.loop import Loop
 
 ANSWER_WITHIN_S = 5.0
 """What a busy process is given by its peers too, before they wonder."""
 
-NOBODY = PeerId("stash")
-NUMBER = (1).to_bytes(8, "little")
+BEFORE_ALL = PeerId("")
+AFTER_ALL = PeerId(chr(0x10FFFF))
+"""No name comes after it: a list from here on is empty, and as quick as any answer."""
+
+FIRST_NUMBER = 1
 
 
 class NoAnswer(Exception):
@@ -46,10 +65,64 @@ def ask_coordinator(address: str, secret: bytes) -> Standing:
     return Standing(frozenset(said["links"]), said["spares"], said["phase"], took_ms)
 
 
-def ask_replica(address: str, secret: bytes) -> float:
+# replicas
+
+
+def time_replica(address: str, secret: bytes) -> float:
     """How long a replica takes to answer, in milliseconds."""
-    _, took_ms = ask(address, secret, Kind.ASK, NUMBER + codec.encode(GetCheckpoint(NOBODY)))
+    _, took_ms = ask_replica(address, secret, List(AFTER_ALL))
     return took_ms
+
+
+def list_replica(address: str, secret: bytes) -> Iterator[Item]:
+    """All that a replica has, peer by peer."""
+    after, more = BEFORE_ALL, True
+    while more:
+        reply, _ = ask_replica(address, secret, List(after))
+        if not isinstance(reply, Inventory):
+            raise _unexpected(reply)
+        yield from reply.items
+        more = reply.more and bool(reply.items)
+        after = reply.items[-1].peer if more else AFTER_ALL
+
+
+def read_log(address: str, secret: bytes, peer: PeerId, lower: Index) -> Iterator[Span]:
+    """What a replica has of a log, from an index on."""
+    more = True
+    while more:
+        reply, _ = ask_replica(address, secret, Read(peer, lower))
+        if not isinstance(reply, Found):
+            raise _unexpected(reply)
+        yield from reply.spans
+        more = reply.more and bool(reply.spans)
+        lower = reply.spans[-1].upper if more else lower
+
+
+def forget_at(address: str, secret: bytes, peers: tuple[PeerId, ...], epoch: Epoch) -> None:
+    """Have a replica of an epoch delete all that it has of some peers; on its disk too when this returns."""
+    reply, _ = ask_replica(address, secret, Forget(peers), epoch)
+    if not isinstance(reply, Stored):
+        raise _unexpected(reply)
+
+
+def ask_replica(address: str, secret: bytes, request: Request, epoch: Epoch = NO_EPOCH) -> tuple[Reply, float]:
+    """Ask a replica for something: its answer, and the milliseconds that it took."""
+    ticket = TICKET.pack(*Ticket(FIRST_NUMBER, epoch, Level.DISK))
+    body, took_ms = ask(address, secret, Kind.ASK, ticket + codec.encode(request))
+    try:
+        reply: Reply = codec.decode(body[NUMBER_BYTES:])
+    except codec.FrameError as error:
+        raise NoAnswer(f"its answer cannot be read: {error}") from error
+    return reply, took_ms
+
+
+def _unexpected(reply: Reply) -> NoAnswer:
+    if isinstance(reply, Elsewhere):
+        return NoAnswer(f"it has gone on to epoch {reply.epoch}{', which is sealed' if reply.sealed else ''}")
+    return NoAnswer(f"it answered with a {type(reply).__name__}")
+
+
+# one frame, one answer
 
 
 def ask(

@@ -19,6 +19,7 @@ from typing import IO, NamedTuple
 
 import ray
 from ray.exceptions import AuthenticationError, RayError
+from ray.experimental import internal_kv
 
 from lineage_stash.core.ids import NodeId
 from lineage_stash.on_ray.control_plane import ControlPlane
@@ -34,8 +35,18 @@ FAILURES = (RayError, OSError, RuntimeError)
 """What Ray raises when a cluster is not there, or is no longer."""
 
 
+STORAGE_NOTE = (b"extra_usage_tag_gcs_storage", b"usage_stats")
+"""Where the head of a cluster notes in which kind of storage its GCS keeps the cluster's facts: key and namespace."""
+
+IN_MEMORY = "memory"
+
+
 class NotJoined(Exception):
     """Why there is no cluster to look at, and what to do; one line."""
+
+
+class NoCluster(NotJoined):
+    """None was named, and none runs here."""
 
 
 class Cluster(NamedTuple):
@@ -45,6 +56,11 @@ class Cluster(NamedTuple):
     node: NodeId
     plane: ControlPlane
     free_cpus: float
+    alive_nodes: frozenset[str]
+    session: str
+    """Ray's folder for this cluster, on this machine."""
+    fact_storage: str
+    """In which kind of storage the GCS keeps the cluster's facts; empty if that is not known."""
 
 
 @contextmanager
@@ -54,11 +70,25 @@ def joined(address: str | None) -> Iterator[Cluster]:
     if not is_guest:
         _join(address)
     try:
-        free_cpus = ray.available_resources().get("CPU", 0.0)
-        yield Cluster(ray.get_runtime_context().gcs_address, own_node(), ControlPlane(), free_cpus)
+        yield _look_around()
     finally:
         if not is_guest:
             ray.shutdown()
+
+
+def _look_around() -> Cluster:
+    context = ray.get_runtime_context()
+    key, namespace = STORAGE_NOTE
+    storage = internal_kv._internal_kv_get(key, namespace=namespace)
+    return Cluster(
+        address=context.gcs_address,
+        node=own_node(),
+        plane=ControlPlane(),
+        free_cpus=ray.available_resources().get("CPU", 0.0),
+        alive_nodes=frozenset(node["NodeID"] for node in ray.nodes() if node["Alive"]),
+        session=context.worker.node.get_session_dir_path(),
+        fact_storage="" if storage is None else storage.decode(),
+    )
 
 
 def _join(address: str | None) -> None:
@@ -71,7 +101,7 @@ def _join(address: str | None) -> None:
                 ray.init(address=wanted, namespace=RAY_NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL)
         except (*FAILURES, ValueError) as error:
             said.seek(0)
-            raise NotJoined(explain(error, said.read().decode(errors="replace"), wanted)) from error
+            raise explain(error, said.read().decode(errors="replace"), wanted) from error
 
 
 def _probe(address: str) -> None:
@@ -91,18 +121,20 @@ def _probe(address: str) -> None:
         ) from error
 
 
-def explain(error: Exception, said: str, address: str) -> str:
+def explain(error: Exception, said: str, address: str) -> NotJoined:
     """Why Ray did not let us join, and what to do."""
     if isinstance(error, AuthenticationError) or REFUSED_TOKEN in said:
         where = "the cluster" if address == "auto" else f"the cluster at {address}"
-        return (
+        return NotJoined(
             f"{where} asks for a token: set RAY_AUTH_MODE=token, as for `ray start`, and have its token in "
             "~/.ray/auth_token, RAY_AUTH_TOKEN_PATH or RAY_AUTH_TOKEN"
         )
     if address == "auto" and isinstance(error, ConnectionError) and error.__cause__ is None:
-        return "no Ray cluster runs on this machine: start one with `ray start --head`, or give --address host:port"
+        return NoCluster(
+            "no Ray cluster runs on this machine: start one with `ray start --head`, or give --address host:port"
+        )
     reason = " ".join(str(error.__cause__ or error).split())
-    return f"could not join the cluster ({address}): {reason}"
+    return NotJoined(f"could not join the cluster ({address}): {reason}")
 
 
 @contextmanager

@@ -1,12 +1,17 @@
 """The commands: what can be asked, in which form, and with which exit code it ends.
 
-0 is for an answer, 1 for no cluster, no services or a problem found, 2 for a command line that was not understood.
+0 is for an answer, 1 for no cluster, no services, a problem found or something that was not removed, 2 for a command
+line that was not understood.
 Answers go to the standard output, whatever keeps us from one goes to the standard error.
 """
 
+import os
+import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -17,6 +22,7 @@ if TYPE_CHECKING:
     from lineage_stash.cli.cluster import Cluster
     from lineage_stash.cli.doctor import Check
     from lineage_stash.cli.records import Records, Recovery
+    from lineage_stash.cli.removing import Remains, Removed
 
 
 class Format(StrEnum):
@@ -36,10 +42,31 @@ AddressOption = Annotated[
     ),
 ]
 
+StorageOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="A folder of this machine that was given as init(storage=...); may be repeated. Ray's session folders are "
+        "always looked into.",
+        show_default=False,
+    ),
+]
+
+UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_duration_s(text: str) -> float:
+    """How long `90s`, `30m`, `12h` or `1d` is."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is not a length of time: write 90s, 30m, 12h or 1d")
+    return float(found[1]) * UNITS_S[found[2]]
+
+
 app = typer.Typer(
     name="stash",
-    help="Look at the programs of a Ray cluster that survive kill -9: who runs, what was recovered, what is wrong. "
-    "Run it on a node of the cluster; it changes nothing there.",
+    help="Look at the programs of a Ray cluster that survive kill -9: who runs, what was recovered, what is wrong, and "
+    "what is over and can be removed. Run it on a node of the cluster; only rm and gc change anything.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -57,7 +84,7 @@ def status(
     from lineage_stash.cli.status import collect, without_those_who_left
 
     with _records(address) as (cluster, records):
-        found = collect(records, cluster.address, cluster.node)
+        found = collect(records, cluster.address, cluster.node, cluster.alive_nodes)
     if living:
         found = without_those_who_left(found)
     _print(output, show.status_table(found), show.status_json(found))
@@ -98,6 +125,108 @@ def doctor(output: FormatOption = Format.TABLE, address: AddressOption = None) -
     _print(output, show.checks_table(checks), show.checks_json(checks))
     if has_problem(checks):
         raise typer.Exit(1)
+
+
+@app.command()
+def runs(output: FormatOption = Format.TABLE, address: AddressOption = None, storage: StorageOption = None) -> None:
+    """Show the runs of the cluster, what the store has of each, and the store folders on this machine's disks.
+
+    A run is a driver with its actors. Without a cluster, only folders are shown.
+    """
+    from lineage_stash.cli import show_runs
+    from lineage_stash.cli.collecting import look
+
+    with _remains(address) as remains:
+        found = look(remains, storage or ())
+    _print(output, show_runs.runs_table(found, time.time()), show_runs.runs_json(found))
+
+
+@app.command()
+def rm(
+    what: Annotated[
+        str, typer.Argument(metavar="RUN|FOLDER", help="A run, as `stash runs` names it, or a folder that is left.")
+    ],
+    output: FormatOption = Format.TABLE,
+    address: AddressOption = None,
+) -> None:
+    """Remove what the store and the control plane keep of a run that is over, or a folder that a cluster has left.
+
+    Refuses whatever is not over, and says what is still alive.
+    """
+    from lineage_stash.cli import show_runs
+    from lineage_stash.cli.collecting import remove_folder
+    from lineage_stash.cli.removing import NotRemoved
+
+    is_folder = what.startswith((".", "/", "~")) or Path(what).is_dir()
+    _refuse_to_guess(address)
+    with _remains(address) as remains:
+        try:
+            removed = remove_folder(Path(what).expanduser(), remains) if is_folder else (_remove_run(what, remains),)
+        except NotRemoved as error:
+            _fail(str(error))
+    _print(output, show_runs.removed_lines(removed), show_runs.removed_json(removed))
+
+
+@app.command()
+def gc(
+    output: FormatOption = Format.TABLE,
+    address: AddressOption = None,
+    storage: StorageOption = None,
+    older_than: Annotated[
+        str, typer.Option(metavar="TIME", help="Only what has been over for so long: 90s, 30m, 12h or 1d.")
+    ] = "0s",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
+) -> None:
+    """Remove every run that is over, and every store folder on this machine whose cluster is gone.
+
+    Ends with exit code 1 if something could not be removed that should have been.
+    """
+    from lineage_stash.cli import show_runs
+    from lineage_stash.cli.collecting import collect
+
+    older_than_s = parse_duration_s(older_than)
+    _refuse_to_guess(address)
+    with _remains(address) as remains:
+        done = collect(remains, storage or (), older_than_s=older_than_s, now_s=time.time(), dry_run=dry_run)
+    _print(output, show_runs.collection_table(done, dry_run=dry_run), show_runs.collection_json(done, dry_run=dry_run))
+    if done.has_failed:
+        raise typer.Exit(1)
+
+
+def _remove_run(name: str, remains: "Remains | None") -> "Removed":
+    from lineage_stash.cli.removing import NotRemoved
+    from lineage_stash.core.ids import PeerId
+
+    run, _, rest = name.partition("/")
+    if rest:
+        raise NotRemoved(f"{name} is an actor: it is removed with its run, {run}")
+    if remains is None:
+        raise NotRemoved("no Ray cluster runs on this machine: give --address host:port, or the folder that is left")
+    remains.refuse_unless_over(PeerId(run))
+    return remains.remove(PeerId(run))
+
+
+def _refuse_to_guess(address: str | None) -> None:
+    """Of several clusters Ray would choose one, which is well enough for looking, and not for removing."""
+    from lineage_stash.cli.folders import live_sessions
+
+    if address is None and not os.environ.get("RAY_ADDRESS") and len(live_sessions()) > 1:
+        _fail("several Ray clusters run on this machine: name the one that is meant, with --address host:port")
+
+
+@contextmanager
+def _remains(address: str | None) -> "Iterator[Remains | None]":
+    """What is kept of runs in a cluster; None if none was named and none runs here, where folders may be left."""
+    from lineage_stash.cli.cluster import NoCluster, NotJoined, joined
+    from lineage_stash.cli.removing import Remains
+
+    try:
+        with joined(address) as cluster:
+            yield Remains(cluster)
+    except NoCluster:
+        yield None
+    except NotJoined as error:
+        _fail(str(error))
 
 
 def _examine(address: str | None) -> "tuple[Check, ...]":

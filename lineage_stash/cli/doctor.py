@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from packaging.specifiers import SpecifierSet
 
+from lineage_stash.cli.cluster import IN_MEMORY
 from lineage_stash.cli.records import Recovery
 
 SLOW_ROUND_TRIP_MS = 50.0
@@ -128,19 +129,51 @@ def judge_coordinator(address: str | None, took_ms: float | None, reason: str) -
     return ok("coordinator", f"{address} answers in {took_ms:.1f} ms")
 
 
-def judge_replica(name: str, took_ms: float | None, reason: str) -> Check:
-    """Whether lineage gets durable."""
+def judge_replica(name: str, took_ms: float | None, reason: str, *, has_majority: bool) -> Check:
+    """Whether one replica does its part; the others make up for one that does not, as long as they are a majority."""
+    if took_ms is None and has_majority:
+        return warning(
+            name,
+            reason,
+            "the others go on without it, and less may fail now: Ray should restart it, or the coordinator replace it "
+            "if a node is free; see the log of this Ray actor",
+        )
     if took_ms is None:
         return problem(
             name,
             reason,
-            "nothing is made durable or recovered without it: Ray should restart it; see the log of this Ray actor",
+            "without a majority nothing is made durable or recovered: Ray should restart it; see the log of this Ray "
+            "actor, and bring back its node",
         )
     if took_ms > SLOW_ROUND_TRIP_MS:
         return warning(
             name, f"took {took_ms:.0f} ms to answer", "calls do not wait for it, recoveries do: see its node and disk"
         )
     return ok(name, f"answers in {took_ms:.1f} ms")
+
+
+def judge_placement(epoch: int, nodes: tuple[str, ...], promised: str) -> Check:
+    """Whether replicas are on distinct nodes, and what that promises."""
+    name = "replicas"
+    found = f"epoch {epoch}, {promised}"
+    if len(set(nodes)) < len(nodes):
+        return warning(
+            name, found, "replicas that share a node are lost together: add nodes, or ask for fewer replicas"
+        )
+    return ok(name, found)
+
+
+def judge_fact_storage(storage: str) -> Check:
+    """Whether what the cluster knows of its programs survives the GCS."""
+    name = "facts of the cluster"
+    if storage and storage != IN_MEMORY:
+        return ok(name, f"survive the GCS process: they are in {storage}")
+    found = "end with the GCS process" if storage else "end with the GCS process, as far as can be told"
+    return warning(
+        name,
+        f"{found}: with it, all programs and what the store has of them",
+        "where that matters, start the head with RAY_REDIS_ADDRESS=host:port and a Redis that is durable",
+    )
 
 
 def judge_space(folder: str, free_bytes: int) -> Check:

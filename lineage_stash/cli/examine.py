@@ -8,18 +8,20 @@ import sys
 import time
 from importlib import metadata
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryFile
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from lineage_stash import java
 from lineage_stash.cli import doctor
-from lineage_stash.cli.asking import NoAnswer, ask_coordinator, ask_replica
+from lineage_stash.cli.asking import NoAnswer, ask_coordinator, time_replica
 from lineage_stash.cli.cluster import Cluster
 from lineage_stash.cli.doctor import Check, Folder
 from lineage_stash.cli.records import Records, read, unclaimed
-from lineage_stash.on_ray.registry import REPLICA, Place
+from lineage_stash.cli.status import fault_of, promise_of
+from lineage_stash.on_ray.registry import Place, replica_name
+from lineage_stash.store.contract import ReplicaId
 
 DISTRIBUTION = "lineage_stash"
 VERSIONED = ("ray", "pyarrow", "cloudpickle")
@@ -62,9 +64,10 @@ def examine_cluster(cluster: Cluster) -> tuple[Check, ...]:
         return (reached, doctor.problem("services", "none run in this cluster", START_SERVICES))
     return (
         reached,
+        doctor.judge_fact_storage(cluster.fact_storage),
         doctor.judge_secret(records.secret is not None),
         _check_coordinator(records, cluster.node),
-        *(_check_replica(records, name, cluster.node) for name in sorted(records.replicas) or (REPLICA,)),
+        *check_replicas(records, cluster.node, cluster.alive_nodes),
         *check_storage(records, cluster.node),
         *_check_sockets_and_files(records, cluster.node),
         doctor.judge_loops(records.recoveries, time.time()),
@@ -100,42 +103,74 @@ def _check_coordinator(records: Records, own_node: str) -> Check:
     return doctor.judge_coordinator(records.coordinator, standing.took_ms, "")
 
 
-def _check_replica(records: Records, name: str, own_node: str) -> Check:
-    place = records.places.get(name)
-    if place is None or records.secret is None:
-        return doctor.judge_replica(name, None, "not registered")
+def check_replicas(records: Records, own_node: str, alive_nodes: frozenset[str]) -> tuple[Check, ...]:
+    """Where the replicas are, and whether each of them answers."""
+    current = records.replica_set
+    if current is None:
+        return (doctor.problem("replicas", "there are none", START_SERVICES),)
+    nodes = tuple(records.residences[replica].node for replica in current.replicas if replica in records.residences)
+    answers = {replica: _time(records, replica, own_node, alive_nodes) for replica in current.everyone}
+    up = sum(isinstance(answers[replica], float) for replica in current.replicas)
+    return (
+        doctor.judge_placement(current.epoch, nodes, promise_of(records, alive_nodes)),
+        *(
+            doctor.judge_replica(
+                replica_name(replica),
+                answer if isinstance(answer, float) else None,
+                answer if isinstance(answer, str) else "",
+                has_majority=up >= current.majority,
+            )
+            for replica, answer in answers.items()
+        ),
+    )
+
+
+def _time(records: Records, replica: ReplicaId, own_node: str, alive_nodes: frozenset[str]) -> float | str:
+    """In how many milliseconds a replica answers, or why it does not."""
+    fault = fault_of(records, replica, alive_nodes)
+    place = records.place_of_replica(replica)
+    if fault or place is None or records.secret is None:
+        return fault
     try:
-        return doctor.judge_replica(name, ask_replica(place.address_from(own_node), records.secret), "")
+        return time_replica(place.address_from(own_node), records.secret)
     except NoAnswer as error:
-        return doctor.judge_replica(name, None, str(error))
+        return str(error)
 
 
 # storage
 
 
 def check_storage(records: Records, own_node: str) -> tuple[Check, ...]:
-    place = records.places.get(REPLICA)
-    if place is None or records.storage is None:
-        return ()
-    if place.node != own_node:
-        where = f"{records.storage} is on another node, {place.node}: run this there to measure it"
-        return (doctor.ok("space of the store", where),)
+    """The disks of the replicas that live on this node; those of others cannot be measured from here."""
+    homes = [records.residences[replica] for replica in records.replicas if replica in records.residences]
+    here = [home.folder for home in homes if home.node == own_node]
+    if here:
+        return tuple(check for folder in here for check in _check_folder(folder))
+    elsewhere = ", ".join(sorted({home.node for home in homes}))
+    return (doctor.ok("space of the store", f"on other nodes: run this on {elsewhere} to measure it"),) if homes else ()
+
+
+def _check_folder(folder: str) -> tuple[Check, ...]:
     try:
-        space = doctor.judge_space(records.storage, shutil.disk_usage(records.storage).free)
+        space = doctor.judge_space(folder, shutil.disk_usage(folder).free)
     except OSError as error:
-        missing = f"{records.storage}: {error.strerror}"
-        return (doctor.problem("space of the store", missing, "the store is lost: start the cluster again"),)
+        return (
+            doctor.problem(
+                "space of the store",
+                f"{folder}: {error.strerror}",
+                "what this replica had is lost: if it is not replaced within a minute, see the coordinator's log",
+            ),
+        )
     try:
-        return space, doctor.judge_sync(measure_sync_ms(Path(records.storage)), "")
+        return space, doctor.judge_sync(measure_sync_ms(Path(folder)), "")
     except OSError as error:
-        return space, doctor.judge_sync(None, f"{records.storage}: {error.strerror}")
+        return space, doctor.judge_sync(None, f"{folder}: {error.strerror}")
 
 
 def measure_sync_ms(folder: Path) -> float:
     """How long it takes to make a little more of a file durable in this folder; the median of some tries."""
     took_ms = []
-    # The store removes what ends like this when it opens its folder, should we not get to it.
-    with NamedTemporaryFile(dir=folder, prefix="doctor-", suffix=".unfinished", buffering=0) as file:
+    with TemporaryFile(dir=folder, buffering=0) as file:  # without a name: nothing can be left behind
         for _ in range(SYNCS):
             began_at = time.monotonic()
             file.write(bytes(SYNC_BYTES))
@@ -158,7 +193,8 @@ def _check_sockets_and_files(records: Records, own_node: str) -> tuple[Check, ..
 
 def _services(records: Records) -> tuple[Place, ...]:
     coordinator = records.places.get(records.coordinator or "")
-    return (*((coordinator,) if coordinator is not None else ()), *records.replicas.values())
+    found = (coordinator, *map(records.place_of_replica, records.replicas))
+    return tuple(place for place in found if place is not None)
 
 
 def look_at(folder: Path) -> Folder:

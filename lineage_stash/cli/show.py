@@ -21,6 +21,8 @@ FILE_WIDTH = 200
 
 UNBOUNDED_WIDTH = 10_000
 
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
 PHASES = ("detect", "gather", "settle", "start", "restore", "replay")
 
 STYLES = {
@@ -47,15 +49,19 @@ def console() -> Console:
 
 def status_table(status: Status) -> RenderableType:
     """Status, for people."""
-    services = _table(("service", "state", "node", "pid", ""))
+    services = table_of(("service", "state", "node", "pid", "holds", ""), right=("holds",))
     for service in status.services:
         services.add_row(*_service_row(service))
-    peers = _table(("peer", "class", "kind", "node", "pid", "life", "recovered", "state"), right=("life", "recovered"))
+    peers = table_of(
+        ("peer", "class", "kind", "node", "pid", "life", "recovered", "state"), right=("life", "recovered")
+    )
     for peer in status.peers:
         peers.add_row(*_peer_row(peer))
     lines = (
         f"cluster: {status.address}, round {status.round}" + (f", {status.phase}" if status.phase is not None else ""),
         f"spares: {'unknown, the coordinator does not answer' if status.spares is None else status.spares}",
+        f"store: {'none' if status.epoch is None else f'epoch {status.epoch}'}, durability {status.durability}",
+        *(f"store: {name} was lost and replaced: {why}" for name, why in status.lost.items()),
         f"promise: {status.promise}",
     )
     return Group(*map(Text, lines), services, peers if status.peers else Text("nobody takes part"))
@@ -72,7 +78,8 @@ def status_json(status: Status) -> dict[str, Any]:
 
 def _service_row(service: Service) -> tuple[RenderableType, ...]:
     state = Text("up", "green") if service.up else Text("down", "bold red")
-    return service.name, state, _node(service), _number(service.pid), Text(service.found)
+    holds = "" if service.held_bytes is None else in_units(service.held_bytes)
+    return service.name, state, _node(service), _number(service.pid), holds, Text(service.found)
 
 
 def _peer_row(peer: PeerStatus) -> tuple[RenderableType, ...]:
@@ -106,7 +113,7 @@ def recoveries_table(recoveries: tuple[Recovery, ...]) -> RenderableType:
     """Recoveries in a table."""
     if not recoveries:
         return Text("nothing has been recovered so far")
-    table = _table(
+    table = table_of(
         ("when", "peer", "life", "noticed", *PHASES, "total", "replayed", "host"),
         right=("life", *PHASES, "total", "replayed"),
     )
@@ -143,7 +150,7 @@ def _recovery_row(one: Recovery) -> tuple[RenderableType, ...]:
 
 def checks_table(checks: tuple[Check, ...]) -> RenderableType:
     """The doctor's findings, for people: what to do stands under what was found."""
-    table = _table(("check", "", "found"))
+    table = table_of(("check", "", "found"))
     for check in checks:
         found = check.found if not check.advice else f"{check.found}\n→ {check.advice}"
         table.add_row(check.name, Text(check.verdict.value, STYLES[check.verdict]), Text(found))
@@ -157,12 +164,24 @@ def checks_json(checks: tuple[Check, ...]) -> dict[str, Any]:
     return {"problem": has_problem(checks), "checks": [check._asdict() for check in checks]}
 
 
+# what all share
+
+
+def in_units(count: int) -> str:
+    """A number of bytes."""
+    amount, unit = float(count), 0
+    while amount >= 1024 and unit < len(UNITS) - 1:
+        amount, unit = amount / 1024, unit + 1
+    return f"{amount:.1f} {UNITS[unit]}" if unit else f"{count} {UNITS[0]}"
+
+
 def as_json(value: dict[str, Any], *, indent: int | None = 2) -> str:
     """Text that any tool can read."""
     return json.dumps(value, indent=indent, ensure_ascii=False)
 
 
-def _table(columns: Iterable[str], right: tuple[str, ...] = ()) -> Table:
+def table_of(columns: Iterable[str], right: tuple[str, ...] = ()) -> Table:
+    """An empty table in the manner of all of them."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")

@@ -7,10 +7,12 @@ has come up and nobody has reported its death.
 from enum import StrEnum
 from typing import NamedTuple
 
-from lineage_stash.cli.asking import NoAnswer, Standing, ask_coordinator, ask_replica
+from lineage_stash.cli.asking import NoAnswer, Standing, ask_coordinator, list_replica, time_replica
 from lineage_stash.cli.records import Records
 from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
-from lineage_stash.on_ray.registry import COORDINATOR, Place
+from lineage_stash.on_ray.registry import COORDINATOR, Place, replica_name
+from lineage_stash.store.contract import Item, ReplicaId
+from lineage_stash.store.placement import promise
 
 
 class State(StrEnum):
@@ -38,6 +40,9 @@ class Service(NamedTuple):
     host: str
     pid: int | None
     found: str
+    took_ms: float | None = None
+    held_bytes: int | None = None
+    """What a replica keeps of everybody; None for others, and where it does not say."""
 
 
 class PeerStatus(NamedTuple):
@@ -58,7 +63,12 @@ class Status(NamedTuple):
     """All that `stash status` tells."""
 
     address: str
+    epoch: int | None
+    """Which replica set is the store; None before the first."""
+    durability: str | None
     services: tuple[Service, ...]
+    lost: dict[str, str]
+    """Replicas of former sets that have lost what they had confirmed, and why."""
     spares: int | None
     """Processes that wait to take over; None where the coordinator does not answer."""
     round: int
@@ -67,20 +77,22 @@ class Status(NamedTuple):
     peers: tuple[PeerStatus, ...]
 
 
-def collect(records: Records, address: str, own_node: str) -> Status:
+def collect(records: Records, address: str, own_node: str, alive_nodes: frozenset[str]) -> Status:
     """Ask the services, and put together what they and the records say."""
     coordinator, standing = _look_at_coordinator(records, own_node)
-    replicas = tuple(_look_at_replica(records, name, own_node) for name in sorted(records.replicas))
+    replicas = tuple(_look_at_replica(records, replica, own_node, alive_nodes) for replica in records.replicas)
     links = None if standing is None else standing.links
-    everybody = sorted(records.members.keys() | records.creations.keys())
     return Status(
         address=address,
+        epoch=None if records.replica_set is None else records.replica_set.epoch,
+        durability=records.durability,
         services=(coordinator, *replicas),
+        lost={replica_name(of): why for of, why in records.lost.items() if of not in records.replicas},
         spares=None if standing is None else standing.spares,
         round=records.history.round,
         phase=None if standing is None else standing.phase.lower(),
-        promise=promise_of(len(records.replicas)),
-        peers=tuple(peer_status(peer, records, links) for peer in everybody),
+        promise=promise_of(records, alive_nodes),
+        peers=tuple(peer_status(peer, records, links) for peer in records.peers),
     )
 
 
@@ -89,19 +101,19 @@ def without_those_who_left(status: Status) -> Status:
     return status._replace(peers=tuple(peer for peer in status.peers if not peer.state.has_left))
 
 
-def promise_of(replicas: int) -> str:
-    """What may be lost at a time without losing anything that was promised."""
-    if replicas == 0:
-        return "no replica of the store is registered: a process that dies now is not recovered"
-    if replicas == 1:
-        return (
-            "one replica: any number of processes may die, the replica's own included; "
-            "the loss of its node or its disk is not survived"
-        )
-    survived = (replicas - 1) // 2
-    return (
-        f"{replicas} replicas: any number of processes may die, and {survived} of the replicas' nodes or disks be lost"
-    )
+def promise_of(records: Records, alive_nodes: frozenset[str]) -> str:
+    """What may be lost without losing anything that was promised, and what is lost of that already."""
+    replicas = () if records.replica_set is None else records.replica_set.replicas
+    homes = {replica: records.residences[replica].node for replica in replicas if replica in records.residences}
+    said = promise(tuple(homes.values()))
+    out = [replica for replica, node in homes.items() if replica in records.lost or node not in alive_nodes]
+    if not out:
+        return said
+    left = len(homes) - len(out)
+    named = ", ".join(map(replica_name, out))
+    if left < len(homes) // 2 + 1:
+        return f"none now: {named} of {len(homes)} replicas are out, and a majority is needed to commit and to recover"
+    return f"less now: {named} of {len(homes)} replicas {'is' if len(out) == 1 else 'are'} out. In full: {said}"
 
 
 def peer_status(peer: PeerId, records: Records, links: frozenset[str] | None) -> PeerStatus:
@@ -155,13 +167,47 @@ def _look_at_coordinator(records: Records, own_node: str) -> tuple[Service, Stan
     return service._replace(up=True, found=f"answers in {standing.took_ms:.1f} ms"), standing
 
 
-def _look_at_replica(records: Records, name: str, own_node: str) -> Service:
-    place = records.places[name]
-    service = Service(name, False, place.node, host_of(place), place.pid, "")
-    if records.secret is None:
-        return service._replace(found="there is no secret to prove ourselves with")
+def _look_at_replica(records: Records, replica: ReplicaId, own_node: str, alive_nodes: frozenset[str]) -> Service:
+    service = _described(records, replica)
+    fault = fault_of(records, replica, alive_nodes)
+    place = records.place_of_replica(replica)
+    if fault or place is None or records.secret is None:
+        return service._replace(found=fault)
+    address = place.address_from(own_node)
     try:
-        took_ms = ask_replica(place.address_from(own_node), records.secret)
+        took_ms = time_replica(address, records.secret)
+        held = sum(map(bytes_of, list_replica(address, records.secret)))
     except NoAnswer as error:
         return service._replace(found=str(error))
-    return service._replace(up=True, found=f"answers in {took_ms:.1f} ms")
+    return service._replace(up=True, found=f"answers in {took_ms:.1f} ms", took_ms=took_ms, held_bytes=held)
+
+
+def _described(records: Records, replica: ReplicaId) -> Service:
+    """Where a replica should be."""
+    home, place = records.residences.get(replica), records.place_of_replica(replica)
+    node = home.node if home is not None else place.node if place is not None else ""
+    pid = place.pid if place is not None else None
+    return Service(replica_name(replica), False, node, host_of(place), pid, "")
+
+
+def fault_of(records: Records, replica: ReplicaId, alive_nodes: frozenset[str]) -> str:
+    """What keeps a replica from answering, as far as that is on record."""
+    home = records.residences.get(replica)
+    if replica in records.lost:
+        return f"lost: {records.lost[replica]}"
+    if home is not None and home.node not in alive_nodes:
+        return "its node is dead"
+    if records.place_of_replica(replica) is None:
+        return "not registered"
+    return "" if records.secret is not None else "there is no secret to prove ourselves with"
+
+
+def bytes_of(item: Item) -> int:
+    """How much a replica keeps of one peer: its log, its chunks, and what its checkpoints hold by themselves."""
+    kept = item.body_bytes
+    for checkpoint in item.checkpoints:
+        kept += len(checkpoint.state)
+        kept += sum(len(payload) for _, calls in checkpoint.calls_to for payload in calls.payloads)
+        kept += sum(len(result) for _, calls in checkpoint.calls_to for _, result in calls.results)
+        kept += sum(len(reply) for _, calls in checkpoint.calls_from for reply in calls.replies)
+    return kept

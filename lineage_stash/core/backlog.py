@@ -3,6 +3,9 @@
 `[floor, upper)` are kept, in order; those below `unsent` have travelled on the present channel. Numbers are given by
 the sender and are the same in every replay. The receiver may be ahead of a sender that replays: then `floor` is above
 `upper`, and what is added below it is counted and not kept.
+
+The oldest may be spilled: kept by number in a spool, which gives them back when they are asked for. That is no matter
+of durability: whoever loses its spool has lost its memory too, and makes the payloads again.
 """
 
 from collections import deque
@@ -10,10 +13,36 @@ from collections import deque
 from lineage_stash.core.ids import Seqno
 
 
+class Spool:
+    """Where payloads are put that are kept and hardly ever asked for; this one is memory."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, bytes] = {}
+        self._next = 0
+
+    def put(self, payload: bytes) -> int:
+        """Keep a payload; its place."""
+        self._next += 1
+        self._kept[self._next] = payload
+        return self._next
+
+    def get(self, place: int) -> bytes:
+        """What was put there."""
+        return self._kept[place]
+
+    def drop(self, place: int) -> None:
+        """It will not be asked for again."""
+        del self._kept[place]
+
+
 class Backlog:
     """Payloads `[floor, upper)`, how far they have travelled, and their bytes."""
 
     def __init__(self) -> None:
+        self.spool: Spool | None = None
+        self.spilled: deque[tuple[int, int]] = deque()
+        """Place in the spool and size of the payloads from `floor` on that are not in memory."""
+        self.spilled_bytes = 0
         self.floor = Seqno(0)
         self.upper = Seqno(0)
         self.unsent = Seqno(0)
@@ -32,7 +61,32 @@ class Backlog:
     def __getitem__(self, number: Seqno) -> bytes:
         """The payload with this number, which must be kept."""
         assert number >= self.floor, f"payload {number} was dropped, below {self.floor}"
-        return self.items[number - self.floor]
+        position = number - self.floor
+        if position < len(self.spilled):
+            return self._fetch(position)
+        return self.items[position - len(self.spilled)]
+
+    def _fetch(self, position: int) -> bytes:
+        assert self.spool is not None, "something was spilled into no spool"
+        return self.spool.get(self.spilled[position][0])
+
+    @property
+    def kept(self) -> tuple[bytes, ...]:
+        """All payloads that are kept, in order."""
+        if not self.spilled:
+            return tuple(self.items)
+        return (*[self._fetch(position) for position in range(len(self.spilled))], *self.items)
+
+    def spill(self, spool: Spool, at_least_bytes: int) -> int:
+        """Move the oldest payloads out of memory; how many bytes that was."""
+        self.spool = spool
+        moved = 0
+        while self.items and moved < at_least_bytes:
+            item = self.items.popleft()
+            self.spilled.append((spool.put(item), len(item)))
+            moved += len(item)
+        self.spilled_bytes += moved
+        return moved
 
     def restore(self, floor: Seqno, upper: Seqno, items: tuple[bytes, ...]) -> None:
         """Go on from the moment of a checkpoint; nothing of it has travelled yet."""
@@ -45,16 +99,30 @@ class Backlog:
         """The next payloads to put into a message, at least one if there is any, and the number of the first."""
         items = self.items
         first = max(self.unsent, self.floor)
-        skipped = first - self.floor
+        skipped = first - self.floor - len(self.spilled)
+        if skipped < 0:
+            return self._take_spilled(first, most, most_bytes)
         count = min(most, len(items) - skipped)
         if count <= 0:
             return first, ()
-        if self.bytes > most_bytes:
+        if self.bytes - self.spilled_bytes > most_bytes:
             count = self._count_within(most_bytes, skipped, count)
         self.unsent = Seqno(first + count)
         if count == len(items):
             return first, tuple(items)
         return first, tuple([items[position] for position in range(skipped, skipped + count)])
+
+    def _take_spilled(self, first: Seqno, most: int, most_bytes: int) -> tuple[Seqno, tuple[bytes, ...]]:
+        """The next payloads, of those that are not in memory."""
+        taken: list[bytes] = []
+        taken_bytes = 0
+        for position in range(first - self.floor, len(self.spilled)):
+            taken_bytes += self.spilled[position][1]
+            if len(taken) == most or (taken and taken_bytes > most_bytes):
+                break
+            taken.append(self._fetch(position))
+        self.unsent = Seqno(first + len(taken))
+        return first, tuple(taken)
 
     def _count_within(self, most_bytes: int, skipped: int, most: int) -> int:
         total = 0
@@ -72,6 +140,13 @@ class Backlog:
     def drop_below(self, floor: Seqno) -> None:
         """The receiver will never ask for anything below `floor` again."""
         items = self.items
+        while self.floor < floor and self.spilled:
+            assert self.spool is not None, "something was spilled into no spool"
+            place, size = self.spilled.popleft()
+            self.spool.drop(place)
+            self.spilled_bytes -= size
+            self.bytes -= size
+            self.floor = Seqno(self.floor + 1)
         while self.floor < floor and items:
             self.bytes -= len(items.popleft())
             self.floor = Seqno(self.floor + 1)

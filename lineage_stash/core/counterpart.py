@@ -4,6 +4,7 @@ The channel belongs to a pair of incarnations and is renewed with them; outbox a
 stay.
 """
 
+from lineage_stash.core.backlog import Spool
 from lineage_stash.core.batch import Batch
 from lineage_stash.core.channel import UNNUMBERED, Channel, Message
 from lineage_stash.core.checkpoint import CallsFrom, CallsTo, Checkpoint
@@ -44,8 +45,19 @@ class Counterpart:
 
     @property
     def wants_to_send(self) -> bool:
-        """Whether calls, replies or news about them wait."""
-        return self.outbox.calls.has_unsent or self.inbox.replies.has_unsent
+        """Whether calls for which the callee has room, or replies, wait."""
+        return self.inbox.replies.has_unsent or (self.outbox.calls.has_unsent and self.outbox.has_room)
+
+    @property
+    def buffer_bytes(self) -> int:
+        """What is kept in memory of calls to and replies for the other side."""
+        calls, replies = self.outbox.calls, self.inbox.replies
+        return calls.bytes - calls.spilled_bytes + replies.bytes - replies.spilled_bytes
+
+    def spill(self, spool: Spool, at_least_bytes: int) -> int:
+        """Move calls and replies out of memory, the oldest first; how many bytes that was."""
+        moved = self.outbox.calls.spill(spool, at_least_bytes)
+        return moved + self.inbox.replies.spill(spool, at_least_bytes - moved)
 
     @property
     def has_news(self) -> bool:
@@ -56,7 +68,7 @@ class Counterpart:
         """Begin a channel to a new incarnation, wherever it lives, and send again whatever it may have lost."""
         self.channel = Channel(incarnation)
         self.member = None
-        self.outbox.calls.resend_all()
+        self.outbox.resend_all()
         self.inbox.replies.resend_all()
         self.inbox.told_covered = self.outbox.told_released = Seqno(0)
 
@@ -64,7 +76,7 @@ class Counterpart:
                 most_bytes: int) -> Message:  # fmt: skip
         """The next numbered message, with everything that waits."""
         channel, outbox, inbox = self.channel, self.outbox, self.inbox
-        first_call, calls = outbox.calls.take_unsent(most, most_bytes)
+        first_call, calls = outbox.take_unsent(most, most_bytes)
         first_reply, replies = inbox.replies.take_unsent(most, most_bytes)
         inbox.told_covered = inbox.covered
         outbox.told_released = outbox.released
@@ -89,13 +101,13 @@ class Counterpart:
 def calls_to(outbox: Outbox) -> CallsTo:
     """What a checkpoint remembers about calls to one callee."""
     calls, results = outbox.calls, tuple(outbox.results.items())
-    return CallsTo(calls.floor, calls.upper, tuple(calls.items), outbox.answered, results, tuple(outbox.unwanted))
+    return CallsTo(calls.floor, calls.upper, calls.kept, outbox.answered, results, tuple(outbox.unwanted))
 
 
 def calls_from(inbox: Inbox) -> CallsFrom:
     """What a checkpoint remembers about calls from one caller."""
     replies = inbox.replies
-    return CallsFrom(replies.upper, replies.floor, tuple(replies.items), tuple(inbox.digests))
+    return CallsFrom(replies.upper, replies.floor, replies.kept, tuple(inbox.digests))
 
 
 def capture(

@@ -1,7 +1,7 @@
 """The names and numbers of the protocol, one type per kind, so that a mix-up is a type error.
 
 Every number here only ever grows: a seqno per (caller, callee), an index per log, an incarnation per peer, a round per
-system. Ranges of them are half-open, `[lower, upper)`.
+system, an epoch per replica set. Ranges of them are half-open, `[lower, upper)`.
 """
 
 from typing import NamedTuple, NewType
@@ -12,6 +12,7 @@ Incarnation = NewType("Incarnation", int)
 Index = NewType("Index", int)
 Seqno = NewType("Seqno", int)
 Round = NewType("Round", int)
+Epoch = NewType("Epoch", int)
 
 FIRST_INCARNATION = Incarnation(0)
 

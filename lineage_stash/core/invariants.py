@@ -39,9 +39,10 @@ def _in_boxes(counterpart: Counterpart) -> Iterator[str]:
     if inbox.queue_bytes != sum(map(len, inbox.queue)):
         yield f"the queue of {other} is charged {inbox.queue_bytes} bytes"
     for what, backlog in ((f"replies to {other}", inbox.replies), (f"calls to {other}", counterpart.outbox.calls)):
-        if len(backlog.items) != max(0, backlog.upper - backlog.floor):
-            yield f"{len(backlog.items)} {what} are kept for [{backlog.floor}, {backlog.upper})"
-        if backlog.bytes != sum(map(len, backlog.items)):
+        kept = backlog.kept
+        if len(kept) != max(0, backlog.upper - backlog.floor):
+            yield f"{len(kept)} {what} are kept for [{backlog.floor}, {backlog.upper})"
+        if backlog.bytes != sum(map(len, kept)):
             yield f"{what} are charged {backlog.bytes} bytes"
 
 

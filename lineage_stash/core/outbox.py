@@ -6,12 +6,19 @@ Rules:
   call's content.
 - A callee runs one caller's calls in order, so replies come in order and `answered` is one number, not a set.
 - On a new channel everything kept is sent again; the callee drops what it has.
+- Calls that are sent and not answered are bounded in bytes, because the callee keeps them in memory until they run.
+  Replies, lineage and news are never held up by that: whoever waits for them would wait for ever.
 - A callee that was killed has left a record: what it had finished is answered from there, every other call, submitted
   or yet to be, with its last words. Both are the same whenever and however often they are looked up.
 """
 
+from collections import deque
+
 from lineage_stash.core.backlog import Backlog
 from lineage_stash.core.ids import Seqno
+
+UNDER_WAY_BYTES = 64 * 1024 * 1024
+"""Calls sent to one callee and not answered: enough to keep it busy for a while, whatever it does."""
 
 
 class Outbox:
@@ -25,6 +32,37 @@ class Outbox:
         self.released = Seqno(0)
         self.told_released = Seqno(0)
         self.last_words: bytes | None = None
+        self.room_bytes = UNDER_WAY_BYTES
+        self._under_way: deque[tuple[Seqno, int]] = deque()
+        """Per message sent: the number after its last call, and the bytes of its calls."""
+        self._under_way_bytes = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the callee can take in more calls."""
+        return self._under_way_bytes < self.room_bytes
+
+    def take_unsent(self, most: int, most_bytes: int) -> tuple[Seqno, tuple[bytes, ...]]:
+        """The next calls to put into a message, none where the callee has no room."""
+        if not self.has_room:
+            return max(self.calls.unsent, self.calls.floor), ()
+        first, calls = self.calls.take_unsent(most, most_bytes)
+        if calls:
+            size = sum(map(len, calls))
+            self._under_way.append((Seqno(first + len(calls)), size))
+            self._under_way_bytes += size
+            self._note_answered()  # what is sent again for the callee's sake alone is not answered again
+        return first, calls
+
+    def _note_answered(self) -> None:
+        while self._under_way and self._under_way[0][0] <= self.answered:
+            self._under_way_bytes -= self._under_way.popleft()[1]
+
+    def resend_all(self) -> None:
+        """A new channel: nothing is under way on it."""
+        self.calls.resend_all()
+        self._under_way.clear()
+        self._under_way_bytes = 0
 
     def submit(self, payload: bytes, wanted: bool = True) -> Seqno:
         """Number a call and keep its payload; nobody will ask for the reply unless it is wanted."""
@@ -61,3 +99,4 @@ class Outbox:
                 results[Seqno(seqno)] = reply
             seqno += 1
         self.answered = max(self.answered, Seqno(seqno))
+        self._note_answered()

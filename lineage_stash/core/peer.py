@@ -10,6 +10,7 @@ Left to others: carrying out the effects (`shell.py`), deciding rounds (`recover
 from collections.abc import Callable
 
 from lineage_stash.core import events
+from lineage_stash.core.backlog import Spool
 from lineage_stash.core.channel import UNNUMBERED, Channel, Message
 from lineage_stash.core.checkpoint import Checkpoint
 from lineage_stash.core.counterpart import Counterpart, calls_in_record, replies_in_record
@@ -50,7 +51,8 @@ class Peer:
     def __init__(self, member: Member, incarnation: Incarnation, history: History, policy: Policy, *,
                  checkpoint: Checkpoint | None = None, entries: tuple[Entry, ...] = (),
                  ignored: tuple[tuple[PeerId, Incarnation], ...] = (),
-                 creator: PeerId | None = None) -> None:  # fmt: skip
+                 creator: PeerId | None = None, spool: Spool | None = None) -> None:  # fmt: skip
+        self.spool = spool if spool is not None else Spool()
         self.member = member
         self.id = member.peer
         self.incarnation = incarnation
@@ -151,6 +153,7 @@ class Peer:
         if counterpart is None:
             counterpart = self.counterparts[peer] = Counterpart(peer, self.history.incarnation(peer))
             counterpart.gone = peer in self.history.gone
+            counterpart.outbox.room_bytes = self.policy.under_way_bytes
         return counterpart
 
     def _stir(self, counterpart: Counterpart) -> None:
@@ -269,6 +272,17 @@ class Peer:
         writers[self.id] = self.member.node
         return self.lineage.well_held(holders, writers, self.member.node, self.policy.max_failures)
 
+    def _spill(self) -> None:
+        """Move payloads out of memory, from whom most are kept for, until they are within the cap."""
+        surplus = sum([counterpart.buffer_bytes for counterpart in self.counterparts.values()])
+        surplus -= self.policy.buffer_cap_bytes
+        if surplus <= 0:
+            return
+        for counterpart in sorted(self.counterparts.values(), key=lambda each: -each.buffer_bytes):
+            surplus -= counterpart.spill(self.spool, surplus)
+            if surplus <= 0:
+                return
+
     # what the store and the program report
 
     def _on_appended(self, event: events.Appended) -> None:
@@ -343,6 +357,7 @@ class Peer:
             elif counterpart.channel.owed_acknowledgements:
                 self._acknowledge(counterpart)
         self.durability.offer_again()
+        self._spill()
         if behind:
             self._emit(FetchDecisions(self.history.round))
         for peer, incarnation in self.promises.ignored.items():

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from lineage_stash.core.outbox import UNDER_WAY_BYTES
+
 
 class Policy(NamedTuple):
     """How much is kept, how much travels together, and how many node failures at once are survived."""
@@ -36,6 +38,12 @@ class Policy(NamedTuple):
 
     stash_cap_bytes: int = 64 * 1024 * 1024
     """Uncommitted lineage held before callers feel back-pressure."""
+
+    buffer_cap_bytes: int = 128 * 1024 * 1024
+    """Calls and replies kept in memory for those who may ask for them again; what is more is spilled."""
+
+    under_way_bytes: int = UNDER_WAY_BYTES
+    """Calls sent to one callee and not answered, which it keeps in memory."""
 
     patience_ticks: int = 20
     """Ticks a live peer has to answer a round before it joins the dead."""

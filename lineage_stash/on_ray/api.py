@@ -13,24 +13,28 @@ from typing import Any, ClassVar, overload
 
 import ray
 
+from lineage_stash.core.frontier import START
 from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
 from lineage_stash.on_ray import services
+from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.creation import Creation, pack_placement, put_class, put_on_record, start_host
 from lineage_stash.on_ray.driver import Driver
+from lineage_stash.on_ray.levels import Durability, parse_level
 from lineage_stash.on_ray.process import POLICY
 from lineage_stash.on_ray.program import CONSTRUCTOR
 from lineage_stash.on_ray.runtime import ObjectRef, Runtime
 from lineage_stash.shell import address_of
+from lineage_stash.store.contract import Level
 
 __all__ = [
-    "ActorClass", "ActorHandle", "ActorMethod", "ObjectRef", "adopt", "current", "get", "get_actor", "init",
-    "is_initialized", "kill", "observe", "remote", "shutdown", "wait",
+    "ActorClass", "ActorHandle", "ActorMethod", "Durability", "ObjectRef", "adopt", "current", "durability", "get",
+    "get_actor", "init", "is_initialized", "kill", "observe", "remote", "set_durability", "shutdown", "wait",
 ]  # fmt: skip
 
 MAX_CRASHES = 3
 """Lives that may die in the same call before the actor is given up."""
 
-OWN_OPTIONS = frozenset(("checkpoint_every", "max_crashes"))
+OWN_OPTIONS = frozenset(("checkpoint_every", "durability", "max_crashes"))
 RAY_OPTIONS = frozenset((
     "name", "namespace", "lifetime", "get_if_exists", "num_cpus", "num_gpus", "resources", "memory",
     "accelerator_type", "scheduling_strategy", "runtime_env", "max_restarts", "max_task_retries",
@@ -64,12 +68,18 @@ def is_initialized() -> bool:
     return _Now.runtime is not None
 
 
-def init(address: str | None = None, *, storage: str | Path | None = None, spares: int = 1,
-         transport: str | None = None, **ray_options: Any) -> None:  # fmt: skip
+def init(address: str | None = None, *, storage: str | Path | None = None, replicas: int | None = None,
+         durability: str | None = None, archive: str | None = None, spares: int = 1, transport: str | None = None,
+         **ray_options: Any) -> None:  # fmt: skip
     """Start Ray or join it, as `ray.init` does, and the store and the coordinator with it.
 
-    `storage` is the folder where lineage is made durable (by default in Ray's session folder, which ends with the
-    cluster); `spares` is how many processes wait, started and empty, to take over from one that dies.
+    `storage` is the folder of each node where lineage is made durable (by default in Ray's session folder, which ends
+    with the cluster); `replicas` is how many copies there are, on as many nodes as there are (by default one per node
+    up to three; to survive f nodes it takes 2f + 1); `durability` is when something counts as committed: "memory" (in
+    the memories of a majority of replicas), "disk" (on the disks of a majority; the default) or "remote" (and in the
+    archive); single actors may have their own. `archive` is the URL of a folder in any file system that pyarrow knows
+    (file, s3, gs, hdfs).
+    `spares` is how many processes wait, started and empty, to take over from one that dies.
     `transport` is how processes talk: "wire" (the default) over connections of their own, "ray" by Ray's actor calls,
     for clusters whose nodes cannot connect to one another freely. It is the same for all of a cluster.
     """
@@ -79,7 +89,8 @@ def init(address: str | None = None, *, storage: str | Path | None = None, spare
         if not ray.is_initialized():
             _Now.owns_ray = True
             ray.init(address=address, **ray_options)
-        services.ensure(storage=storage, spares=spares, transport=transport)
+        services.ensure(storage=storage, spares=spares, transport=transport, replicas=replicas, durability=durability,
+                        archive=archive)  # fmt: skip
         _Now.runtime = Driver()
     atexit.register(shutdown)
 
@@ -152,9 +163,13 @@ class ActorClass:
     def __init__(self, cls: type, options: dict[str, Any]) -> None:
         _refuse_unknown(options)
         _refuse_unrecoverable(cls)
+        if options.get("durability"):
+            parse_level(options["durability"])
         self._cls = cls
         self._options = options
-        self._digest: str | None = None
+        self._digest = ""
+        self._stored_in: ControlPlane | None = None
+        """The cluster that has the code: another one may be joined later."""
         methods = inspect.getmembers(cls, callable)
         self._method_names = frozenset(name for name, _ in methods if not name.startswith("__") or name == "__call__")
         self.__doc__ = cls.__doc__
@@ -166,16 +181,18 @@ class ActorClass:
     def options(self, **options: Any) -> "ActorClass":
         """The same class with other options."""
         changed = ActorClass(self._cls, {**self._options, **options})
-        changed._digest = self._digest
+        changed._digest, changed._stored_in = self._digest, self._stored_in
         return changed
 
     def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
         """Create an actor."""
         runtime = current()
         plane = runtime.process.plane
-        if self._digest is None:
-            self._digest = put_class(plane, self._cls)
+        if self._stored_in is not plane:
+            self._digest, self._stored_in = put_class(plane, self._cls), plane
         options = self._options
+        if options.get("durability"):
+            _level_here(options["durability"])
         peer = PeerId(f"{runtime.id}/{self._cls.__name__}-{runtime.next_created()}")
         detached = options.get("lifetime") == "detached"
         handle = ActorHandle(peer, self._cls.__name__, self._method_names)
@@ -185,7 +202,7 @@ class ActorClass:
         creation = Creation(
             peer, runtime.id, self._cls.__name__, self._digest, detached,
             options.get("checkpoint_every", POLICY.checkpoint_every_entries),
-            options.get("max_crashes", MAX_CRASHES), pack_placement(options),
+            options.get("max_crashes", MAX_CRASHES), options.get("durability", ""), pack_placement(options),
         )  # fmt: skip
         put_on_record(plane, creation)
         if not runtime.process.registry.is_claimed(address_of(peer, FIRST_INCARNATION)):
@@ -246,6 +263,37 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
     if not no_restart:
         raise ValueError("an actor that is to go on is not killed: its process may be, and is recovered by itself")
     runtime.process.kill(actor._peer, "it was killed")
+
+
+# durability
+
+
+def set_durability(level: str) -> None:
+    """From now on, have what this process logs committed at another level: "memory", "disk" or "remote".
+
+    It takes effect with the next flush, costs nothing, and may be changed as often as one likes: less while load is
+    high, more when there is time. What was flushed before keeps the level it was flushed with, or gets a higher one.
+    """
+    current().shell.level = _level_here(level)
+
+
+def _level_here(text: str) -> Level:
+    """A level that this cluster's store can keep."""
+    level = parse_level(text)
+    store = current().process.store
+    if level is Level.REMOTE and store is not None and store.set.archive is None:
+        raise ValueError(f"durability={text!r} needs an archive, and this store has none: init(archive=URL)")
+    return level
+
+
+def durability() -> Durability:
+    """The level of this process, and how much of what it knows is not committed yet."""
+    runtime = current()
+    with runtime.process.lock:
+        lineage = runtime.peer.lineage
+        uncommitted = lineage.upper - lineage.committed.get(runtime.id, START)
+        level = runtime.shell.level.name.lower()
+        return Durability(level, uncommitted, lineage.stash.bytes, runtime.peer.policy.stash_cap_bytes)
 
 
 # results

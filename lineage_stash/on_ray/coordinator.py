@@ -24,6 +24,7 @@ from lineage_stash.on_ray.mail import PING_S, Addressee
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
 from lineage_stash.on_ray.recoveries import Recoveries
 from lineage_stash.on_ray.registry import COORDINATOR
+from lineage_stash.on_ray.replica_watch import ReplicaWatch
 from lineage_stash.shell import Shell, address_of, open_store
 
 COME_UP_S = 30.0
@@ -39,8 +40,8 @@ NEW_SPARE_S = 1.0
 class CoordinatorActor(Addressee):
     """What Ray sees: a process whose thread starts again whenever Ray restarts it."""
 
-    def __init__(self, spares: int) -> None:
-        self.office = Office(spares)
+    def __init__(self, spares: int, replicas: int | None) -> None:
+        self.office = Office(spares, replicas)
         threading.Thread(target=self.office.run, name="stash coordinator", daemon=True).start()
 
     def address(self) -> str:
@@ -52,8 +53,9 @@ class CoordinatorActor(Addressee):
 class Office:
     """The coordinator's machine, and all that it needs of the world."""
 
-    def __init__(self, spares: int) -> None:
+    def __init__(self, spares: int, replicas: int | None) -> None:
         self.spares_wanted = spares
+        self.replicas_wanted = replicas
         self.is_up = threading.Event()
         self.spares: dict[str, str] = {}
         self.spares_coming = 0
@@ -63,6 +65,7 @@ class Office:
         self.process: Process
         self.machine: Coordinator
         self.recoveries: Recoveries
+        self.watch: ReplicaWatch
 
     def run(self) -> None:
         """Come up, and coordinate for ever."""
@@ -70,7 +73,8 @@ class Office:
                                          on_dead=self._on_dead)  # fmt: skip
         address = process.loop.introduction = f"{COORDINATOR}-{process.token}"
         history = process.registry.read_history()
-        process.store = open_store(1, history, process.links)
+        process.store = open_store(process.registry.present_set(), history, process.links, process.registry)
+        self.watch = ReplicaWatch(process, self.replicas_wanted)
         self.machine = Coordinator(address, history, POLICY)
         process.registry.starter = self._start
         process.on_message = self._on_message
@@ -88,6 +92,8 @@ class Office:
             process.shell.feed(events.CoordinatorStarted())
             old_spares = process.plane.keys("places/spare-")
             process.loop.later(OLD_SPARES_S if old_spares else 0.0, self._top_up)
+            process.on_ticked = self.watch.on_ticked
+            self.watch.begin()
         self.is_up.set()
         while True:
             process.wait(TICK_S)

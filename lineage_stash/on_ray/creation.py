@@ -36,6 +36,8 @@ class Creation(NamedTuple):
     detached: bool
     checkpoint_every: int | None
     max_crashes: int
+    durability: str
+    """How durable its commits are; empty where it is as the cluster's are."""
     placement: str
     """The options that decide where a host may run, pickled and in hex; empty where a spare will do."""
 

@@ -3,19 +3,28 @@
 Any thread of the script may call; threads that wait do so side by side.
 """
 
+import getpass
+import json
+import os
 import secrets
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
+import ray
+
 from lineage_stash.core import events
 from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId
 from lineage_stash.core.peer import Peer
+from lineage_stash.on_ray import services
+from lineage_stash.on_ray.levels import DEFAULT_LEVEL, DURABILITY, parse_level
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process
-from lineage_stash.on_ray.registry import COORDINATOR
+from lineage_stash.on_ray.registry import COORDINATOR, replica_name
+from lineage_stash.on_ray.replica_sets import lost_replicas
 from lineage_stash.on_ray.runtime import ObjectRef, Runtime, deadline_after, timed_out
 from lineage_stash.shell import address_of, open_store
+from lineage_stash.store.contract import GetCheckpoint
 
 LOOK_EVERY_CALLS = 128
 """While calls are submitted without a pause, how often to look at the network."""
@@ -25,6 +34,9 @@ LARGE_BYTES = 16 * 1024
 
 MOST_KEPT_BYTES = 64 * 1024 * 1024
 """Payloads that one actor has not made durable yet; then submitting waits, which slows this script and nobody else."""
+
+REACH_STORE_S = 8.0
+"""How long a script waits for the store when it begins; then it says why it does not."""
 
 GOODBYE_S = 10.0
 """How long to wait at the end for the actors to make durable what this driver sent them."""
@@ -43,14 +55,52 @@ class Driver(Runtime):
         member = Member(self.id, process.node, False)
         process.registry.settle_in(address, process.place)
         history, ignored = process.registry.register(member)
-        process.store = open_store(1, history, process.links)
+        process.store = open_store(process.registry.present_set(), history, process.links, process.registry)
+        self._reach_store()
+        self._note_run()
         self.created = 0
         self.submitted = 0
         with process.lock:
             self.live(Peer(member, FIRST_INCARNATION, history, POLICY, ignored=ignored))
+            self.shell.level = parse_level((process.plane.get(DURABILITY) or DEFAULT_LEVEL.encode()).decode())
             self.shell.feed(events.MainStarted())
             process.links.reach(COORDINATOR)
         process.start_steward()
+
+    def _reach_store(self) -> None:
+        """Begin only where a majority of the store answers: a script that cannot be made durable should not start."""
+        process = self.process
+        assert process.store is not None
+        answers: list[object] = []
+        with process.lock:
+            process.store.request(GetCheckpoint(self.id), answers.append)
+        deadline = deadline_after(REACH_STORE_S)
+        while not answers:
+            if time.monotonic() > deadline:
+                process.close()
+                raise services.StoreUnreachable(self._why_unreachable())
+            process.wait()
+
+    def _why_unreachable(self) -> str:
+        process = self.process
+        assert process.store is not None
+        replicas = process.store.set.replicas
+        silent = [replica_name(replica) for replica in replicas if replica_name(replica) not in process.links.open]
+        lost = "".join(f" {replica_name(of)} is lost: {why}." for of, why in lost_replicas(process.plane).items())
+        connected = "all are connected, but do not answer: are their disks slow or full?"
+        why = f"no connection to {', '.join(silent)}." if silent else connected
+        return (
+            f"the store did not answer within {REACH_STORE_S:g} s: {process.store.majority} of {len(replicas)} "
+            f"replicas are needed; {why}{lost} See stash status."
+        )
+
+    def _note_run(self) -> None:
+        context = ray.get_runtime_context()
+        self.run = {
+            "started_at": time.time(), "entrypoint": " ".join(sys.argv), "user": getpass.getuser(), "pid": os.getpid(),
+            "node": self.process.node, "job_id": context.get_job_id(),
+        }  # fmt: skip
+        self.process.plane.put(f"runs/{self.id}", json.dumps(self.run).encode())
 
     def stop(self, reason: str) -> None:
         """The machine has stopped: every later question is answered by that."""
@@ -142,6 +192,7 @@ class Driver(Runtime):
             deadline = deadline_after(GOODBYE_S)
             while not self._has_stopped() and time.monotonic() < deadline:
                 process.wait()
+            process.plane.put(f"runs/{self.id}", json.dumps({**self.run, "ended_at": time.time()}).encode())
             if not self._has_stopped():
                 print("lineage_stash: left without a goodbye: the store did not answer in time", file=sys.stderr)
         process.close()

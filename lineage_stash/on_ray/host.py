@@ -13,7 +13,7 @@ Rules:
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ray
@@ -25,13 +25,18 @@ from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerI
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.creation import Creation, load_class, read_creation
+from lineage_stash.on_ray.levels import DEFAULT_LEVEL, DURABILITY, parse_level
 from lineage_stash.on_ray.links import Link
 from lineage_stash.on_ray.mail import Addressee
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
 from lineage_stash.on_ray.program import ActorProgram
 from lineage_stash.on_ray.registry import COORDINATOR
 from lineage_stash.on_ray.runtime import NOTHING, ObjectRef, Runtime, deadline_after, read_now, timed_out
-from lineage_stash.shell import NoLife, address_of, open_store, restore
+from lineage_stash.on_ray.spool import FileSpool
+from lineage_stash.restoring import NoLife, restore
+from lineage_stash.shell import address_of, open_store
+from lineage_stash.store.contract import Level
+from lineage_stash.store.states import Buffer, unpack_state
 
 CAREFUL_CALLS = 64
 """New calls of a recovered life that are sent to the store before they run."""
@@ -94,8 +99,8 @@ class Life(Runtime):
         process.on_control = self._on_control
         self._orders |= {
             effects.RunCall: self._order_call,
-            effects.RestoreState: lambda effect: self.program.restore(effect.state),
-            effects.CaptureState: lambda _: self.program.capture(process.loop, self.shell.feed),
+            effects.RestoreState: self._restore_state,
+            effects.CaptureState: lambda _: self.program.capture(process.loop, self._on_captured),
             effects.FinishReplay: self._finish_replay,
         }
 
@@ -133,15 +138,17 @@ class Life(Runtime):
         history, ignored = process.registry.register(member)
         process.links.reach(COORDINATOR)
         policy = POLICY._replace(checkpoint_every_entries=creation.checkpoint_every)
-        process.store = open_store(1, history, process.links)
+        process.store = open_store(process.registry.present_set(), history, process.links, process.registry)
         self.program = ActorProgram(load_class(process.plane, creation.class_digest))
         found: list[Peer | NoLife] = []
         creator = PeerId(creation.creator)
         with process.lock:
             if self.incarnation == FIRST_INCARNATION and history.incarnation(self.id) == FIRST_INCARNATION:
-                found.append(Peer(member, self.incarnation, history, policy, ignored=ignored, creator=creator))
+                found.append(Peer(member, self.incarnation, history, policy, ignored=ignored, creator=creator,
+                                  spool=FileSpool()))  # fmt: skip
             else:
-                restore(member, self.incarnation, history, policy, process.store, ignored, found.append, creator)
+                restore(member, self.incarnation, history, policy, process.store, ignored, found.append, creator,
+                        FileSpool())  # fmt: skip
         while not found:
             process.wait()
         return self._enter(found[0])
@@ -157,6 +164,7 @@ class Life(Runtime):
         last_words = self.process.registry.last_words_of(self.id)
         with self.process.lock:
             self.live(peer)
+            self.shell.level = self._level()
             if last_words is not None:
                 strayed = self.process.plane.get(f"strayed/{self.id}") is not None
                 self.shell.feed(events.KillAsked(last_words, START if strayed else None))
@@ -166,6 +174,10 @@ class Life(Runtime):
                 self.shell.feed(events.Lingered())
             self.process.open_mail()
         return True
+
+    def _level(self) -> Level:
+        said = self.creation.durability or (self.process.plane.get(DURABILITY) or DEFAULT_LEVEL.encode()).decode()
+        return parse_level(said)
 
     def _on_control(self, _: Link, said: dict[str, Any]) -> None:
         if "kill" in said and self.process.shell is not None:
@@ -190,6 +202,18 @@ class Life(Runtime):
                 f"had done. {text}. Wrap whatever may differ between runs (clocks, draws, process ids, services) in "
                 "lineage_stash.observe(...)."
             )
+
+    # state
+
+    def _restore_state(self, effect: effects.RestoreState) -> None:
+        assert self.process.store is not None
+        self.program.restore(unpack_state(effect.state, self.process.store.chunks))
+        self.program.note_restored(effect.state)
+
+    def _on_captured(self, event: object, chunks: Mapping[bytes, Buffer]) -> None:
+        assert self.process.store is not None
+        self.process.store.chunks = chunks
+        self.shell.feed(event)
 
     # executing
 

@@ -11,10 +11,12 @@ Rules:
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
+from struct import Struct
 from typing import Protocol
 
-from lineage_stash.on_ray.registry import COORDINATOR, Place, Registry
+from lineage_stash.on_ray.registry import COORDINATOR, REPLICAS, Place, Registry, replica_name
 from lineage_stash.ports import Frame
+from lineage_stash.store.contract import ReplicaId, Ticket
 from lineage_stash.wire.connection import Connection
 from lineage_stash.wire.loop import Loop
 
@@ -32,6 +34,13 @@ MOST_WAITING_FRAMES = 4096
 def pause_before(look_up: int) -> float:
     """How long to wait before looking for a destination for the n-th time, in seconds."""
     return LOOK_UP_AGAIN_S if look_up < QUICK_LOOK_UPS else LOOK_UP_SLOWLY_S
+
+
+TICKET = Struct("<QIB")
+"""Number, epoch and level: what goes before a request to a replica."""
+
+NUMBER_BYTES = 8
+"""The number goes before its answer."""
 
 
 class Kind(IntEnum):
@@ -96,17 +105,18 @@ class Links:
             self._look_up(address)
         waiting.frames.append((kind, body))
 
-    def ask_replica(self, replica: int, number: int, frame: Frame) -> None:
+    def ask_replica(self, replica: ReplicaId, ticket: Ticket, frame: Frame) -> None:
         """Bring a request to a replica, unless it is under way."""
-        address = f"replica-{replica}"
+        address = replica_name(replica)
         link = self.open.get(address)
-        if link is not None and self._asked.get((replica, number)) is link:
+        asked = (replica, ticket.number)
+        if link is not None and self._asked.get(asked) is link:
             return
-        if link is None and address in self._waiting and (replica, number) in self._asked:
+        if link is None and address in self._waiting and asked in self._asked:
             return
-        self._asked[(replica, number)] = link
+        self._asked[asked] = link
         pieces = frame if isinstance(frame, tuple) else (frame,)
-        self.say(address, Kind.ASK, (number.to_bytes(8, "little"), *pieces))
+        self.say(address, Kind.ASK, (TICKET.pack(*ticket), *pieces))
 
     def answered(self, replica: int, number: int) -> None:
         """A replica has answered."""
@@ -165,7 +175,7 @@ class Links:
         if waiting is not None:
             for kind, body in waiting.frames:
                 connection.send(kind, body)
-            for key in [key for key, link in self._asked.items() if link is None and f"replica-{key[0]}" == address]:
+            for key in [key for key, link in self._asked.items() if link is None and replica_name(key[0]) == address]:
                 self._asked[key] = connection
 
     def on_lost(self, connection: Connection, reason: str) -> None:
@@ -174,7 +184,7 @@ class Links:
         address = begun or connection.introduction or ""
         if self.open.get(address) is connection:
             del self.open[address]
-        if address.startswith("replica-"):
+        if address.startswith(REPLICAS):
             self._asked = {key: link for key, link in self._asked.items() if link is not connection}
         waiting = self._waiting.get(address)
         if waiting is not None and begun is not None:

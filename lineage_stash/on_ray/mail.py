@@ -25,9 +25,10 @@ import ray
 from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 
 from lineage_stash.on_ray.creation import RAY_NAMESPACE
-from lineage_stash.on_ray.links import MOST_LOOK_UPS, MOST_WAITING_FRAMES, Kind, Link, pause_before
-from lineage_stash.on_ray.registry import COORDINATOR, Registry, own_node
+from lineage_stash.on_ray.links import MOST_LOOK_UPS, MOST_WAITING_FRAMES, TICKET, Kind, Link, pause_before
+from lineage_stash.on_ray.registry import COORDINATOR, REPLICAS, Registry, own_node, replica_name
 from lineage_stash.ports import Frame, in_one_piece
+from lineage_stash.store.contract import ReplicaId, Ticket
 from lineage_stash.wire.loop import Loop
 
 PING_S = 0.5
@@ -96,7 +97,7 @@ class Correspondent:
     @property
     def is_restarted(self) -> bool:
         """Whether Ray restarts it under the same name, so that it is worth waiting for."""
-        return self.address == COORDINATOR or self.address.startswith("replica-")
+        return self.address == COORDINATOR or self.address.startswith(REPLICAS)
 
     @property
     def is_idle(self) -> bool:
@@ -170,14 +171,14 @@ class Mail:
         letters.append((int(kind), in_one_piece(body)))
         self._deliver(correspondent)
 
-    def ask_replica(self, replica: int, number: int, frame: Frame) -> None:
+    def ask_replica(self, replica: ReplicaId, ticket: Ticket, frame: Frame) -> None:
         """Bring a request to a replica; if it is under way, see instead whether the replica is still the same."""
-        address = f"replica-{replica}"
-        if (replica, number) in self._asked:
+        address = replica_name(replica)
+        if (replica, ticket.number) in self._asked:
             self.reach(address)
             return
-        self._asked.add((replica, number))
-        self.say(address, Kind.ASK, number.to_bytes(8, "little") + in_one_piece(frame))
+        self._asked.add((replica, ticket.number))
+        self.say(address, Kind.ASK, TICKET.pack(*ticket) + in_one_piece(frame))
 
     def answered(self, replica: int, number: int) -> None:
         """A replica has answered."""
@@ -315,7 +316,7 @@ class Mail:
         address = correspondent.address
         self.forget(address)
         if correspondent.is_restarted:
-            self._asked = {key for key in self._asked if f"replica-{key[0]}" != address}
+            self._asked = {key for key in self._asked if replica_name(key[0]) != address}
             following = self._known[address] = Correspondent(self, address)
             following.letters.extend((*correspondent.under_way, *correspondent.letters))
             following.look_ups = correspondent.look_ups

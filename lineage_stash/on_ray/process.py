@@ -27,9 +27,9 @@ from lineage_stash.core.ids import Incarnation, PeerId
 from lineage_stash.core.policy import Policy
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.control_plane import ControlPlane
-from lineage_stash.on_ray.links import Kind, Link, Links
+from lineage_stash.on_ray.links import NUMBER_BYTES, Kind, Link, Links
 from lineage_stash.on_ray.mail import SELDOM_PING_S, Mail
-from lineage_stash.on_ray.registry import COORDINATOR, Place, Registry, own_node
+from lineage_stash.on_ray.registry import COORDINATOR, REPLICAS, Place, Registry, own_node
 from lineage_stash.shell import Shell, address_of
 from lineage_stash.store.quorum import Quorum
 from lineage_stash.wire.connection import Connection
@@ -139,6 +139,8 @@ class Process:
         self.on_message: Callable[[Link, bytes], None] = self._give_to_shell
         self.on_arrival: Callable[[str], None] | None = None
         self.on_ask: Callable[[Link, bytes], None] | None = None
+        self.on_ticked: Callable[[], None] | None = None
+        self.on_reply: Callable[[int, Any], bool] | None = None
         self.on_cut_off: Callable[[str], None] | None = None
         self.has_unflushed: Callable[[], bool] | None = None
         self.flush_due_at = 0.0
@@ -171,6 +173,8 @@ class Process:
             self.shell.tick()
         elif self.store is not None:
             self.store.on_ticked()
+        if self.on_ticked is not None:
+            self.on_ticked()
 
     def wait(self, timeout_s: float = TICK_S) -> None:
         """Wait on the sockets, and act on what comes."""
@@ -233,7 +237,7 @@ class Process:
             if kind == Kind.MESSAGE:
                 self.on_message(link, body)
             elif kind == Kind.ANSWER:
-                self._on_answer(body)
+                self._on_answer(link, body)
             elif kind == Kind.ASK and self.on_ask is not None:
                 self.on_ask(link, body)
             elif kind == Kind.CONTROL and self.on_control is not None:
@@ -253,13 +257,16 @@ class Process:
         while self._early:
             self.shell.on_frame(self._early.popleft())
 
-    def _on_answer(self, body: bytes) -> None:
-        number = int.from_bytes(body[:8], "little")
-        self.links.answered(0, number)
-        if self.shell is not None:
-            self.shell.on_replica_answer(0, number, body[8:])
-        elif self.store is not None:
-            self.store.on_reply(0, number, codec.decode(body[8:]))
+    def _on_answer(self, link: Link, body: bytes) -> None:
+        assert link.introduction is not None, "nobody answers before he has introduced himself"
+        replica = int(link.introduction.removeprefix(REPLICAS))
+        number = int.from_bytes(body[:NUMBER_BYTES], "little")
+        self.links.answered(replica, number)
+        reply = codec.decode(memoryview(body)[NUMBER_BYTES:])
+        if self.on_reply is not None and self.on_reply(number, reply):
+            return
+        if self.store is not None:
+            self.store.on_reply(replica, number, reply)
 
     def _on_open(self, connection: Connection) -> None:
         assert isinstance(self.links, Links), "mail has no connections"

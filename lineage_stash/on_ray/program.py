@@ -4,58 +4,36 @@ Rules:
 - The constructor is the first call. If it raises, every later call fails and says so, as in Ray.
 - A copy of the state is of the moment it was asked for. It is made by a forked child, which pays for the pickling;
   where that turned out to take less than a fork, in place.
+- A large state is cut into chunks by whoever copies it; those that the last copy had as well are not handed over.
 - The child closes every descriptor it has inherited first thing: a killed parent must look dead at once.
 - A class may say what its state is: `__ray_save__` and `__ray_restore__`. In a forked child they may not use Ray.
 """
 
-import io
+import mmap
 import os
-import pickle
 import struct
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-import cloudpickle
-
 from lineage_stash.core import events
 from lineage_stash.on_ray import payloads
+from lineage_stash.on_ray.pickling import pickle_state, unpickle_state
+from lineage_stash.store.chunks import DIGEST_BYTES
+from lineage_stash.store.states import Buffer, digests_of_state, pack_state
 from lineage_stash.wire.loop import Loop
 
 CONSTRUCTOR = "__init__"
 IN_PLACE_S = 0.002
 """A fork of a Ray worker takes about this long."""
 
-THE_CLASS = "the actor's class"
 REPORT = struct.Struct("<?d")
+LENGTH = struct.Struct("<Q")
 
-
-class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles by value like cloudpickle, but names the actor's own class instead of copying it."""
-
-    def __init__(self, file: io.BytesIO, cls: type) -> None:
-        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
-        self.cls = cls
-
-    def persistent_id(self, obj: object) -> str | None:
-        """What is named and not copied."""
-        return THE_CLASS if obj is self.cls else None
-
-
-class StateUnpickler(pickle.Unpickler):
-    """The other side of `StatePickler`."""
-
-    def __init__(self, file: io.BytesIO, cls: type) -> None:
-        super().__init__(file)
-        self.cls = cls
-
-    def persistent_load(self, name: str) -> type:
-        """The class by its name."""
-        if name != THE_CLASS:
-            raise pickle.UnpicklingError(f"unknown name in a checkpoint: {name}")
-        return self.cls
+Captured = Callable[[object, Mapping[bytes, Buffer]], None]
+"""What to do with the event that a state was captured, and with those of its chunks that the last one did not have."""
 
 
 class ActorProgram:
@@ -67,6 +45,7 @@ class ActorProgram:
         self.failure: str | None = None
         self.created = 0
         self._pickling_s: float | None = None
+        self._last_chunks: frozenset[bytes] = frozenset()
 
     # calls
 
@@ -91,39 +70,48 @@ class ActorProgram:
     # state
 
     def _pack(self) -> bytes:
-        file = io.BytesIO()
         saves = getattr(self.instance, "__ray_save__", None)
         state = saves() if saves is not None else self.instance
-        StatePickler(file, self.cls).dump((saves is not None, state, self.failure, self.created))
-        return file.getvalue()
+        return pickle_state((saves is not None, state, self.failure, self.created), self.cls)
 
     def restore(self, state: bytes) -> None:
         """Go on from a copy."""
-        saved, value, self.failure, self.created = StateUnpickler(io.BytesIO(state), self.cls).load()
+        saved, value, self.failure, self.created = unpickle_state(state, self.cls)
         if saved:
             self.instance = object.__new__(self.cls)
             self.instance.__ray_restore__(value)
         else:
             self.instance = value
 
-    def capture(self, loop: Loop, feed: Callable[[object], None]) -> None:
+    def note_restored(self, state: bytes) -> None:
+        """Which chunks the store has already."""
+        self._last_chunks = frozenset(digests_of_state(state))
+
+    def capture(self, loop: Loop, captured: Captured) -> None:
         """Copy the state as it is now, and hand it over when it is pickled."""
         if self._pickling_s is not None and self._pickling_s < IN_PLACE_S:
-            feed(self._capture_in_place())
+            self._capture_in_place(captured)
         else:
-            self._capture_in_child(loop, feed)
+            self._capture_in_child(loop, captured)
 
-    def _capture_in_place(self) -> object:
+    def _pack_new(self) -> tuple[bytes, dict[bytes, Buffer]]:
+        """The state as a checkpoint has it, and the chunks that the last one did not have."""
+        state, chunks = pack_state(self._pack())
+        return state, {digest: chunk for digest, chunk in chunks.items() if digest not in self._last_chunks}
+
+    def _capture_in_place(self, captured: Captured) -> None:
         started = time.monotonic()
         try:
-            captured: object = events.StateCaptured(self._pack())
+            state, chunks = self._pack_new()
         except Exception as error:  # noqa: BLE001 - the user's class may fail in any way
             self._report(error)
-            captured = events.CaptureFailed()
+            captured(events.CaptureFailed(), {})
+            return
         self._pickling_s = time.monotonic() - started
-        return captured
+        self.note_restored(state)
+        captured(events.StateCaptured(state), chunks)
 
-    def _capture_in_child(self, loop: Loop, feed: Callable[[object], None]) -> None:
+    def _capture_in_child(self, loop: Loop, captured: Captured) -> None:
         copy = os.memfd_create("lineage_stash state")
         done, told = os.pipe()
         child = os.fork()
@@ -136,10 +124,14 @@ class ActorProgram:
             report = os.read(done, REPORT.size)
             os.close(done)
             _reap(child)
-            captured, self._pickling_s = REPORT.unpack(report) if len(report) == REPORT.size else (False, None)
-            with os.fdopen(copy, "rb") as file:
-                file.seek(0)
-                feed(events.StateCaptured(file.read()) if captured else events.CaptureFailed())
+            done_well, self._pickling_s = REPORT.unpack(report) if len(report) == REPORT.size else (False, None)
+            if not done_well:
+                os.close(copy)
+                captured(events.CaptureFailed(), {})
+                return
+            state, chunks = _read_copy(copy)
+            self.note_restored(state)
+            captured(events.StateCaptured(state), chunks)
 
         loop.add_reader(done, on_done)
 
@@ -149,8 +141,7 @@ class ActorProgram:
         started = time.monotonic()
         try:
             _close_all_but(copy, told)
-            with os.fdopen(copy, "wb", closefd=False) as file:
-                file.write(self._pack())
+            _write_copy(copy, *self._pack_new())
             captured = True
         except Exception as error:  # noqa: BLE001 - the user's class may fail in any way
             self._report(error)
@@ -165,6 +156,31 @@ class ActorProgram:
             "say what its state is.",
             flush=True,
         )
+
+
+def _write_copy(copy: int, state: bytes, chunks: dict[bytes, Buffer]) -> None:
+    """The state, and after it each chunk behind its digest and its length."""
+    with os.fdopen(copy, "wb", closefd=False) as file:
+        file.write(LENGTH.pack(len(state)) + state)
+        for digest, chunk in chunks.items():
+            file.write(digest + LENGTH.pack(len(chunk)))
+            file.write(chunk)
+
+
+def _read_copy(copy: int) -> tuple[bytes, dict[bytes, Buffer]]:
+    """What `_write_copy` wrote; the chunks stay where they are until somebody sends them."""
+    content = memoryview(mmap.mmap(copy, 0, access=mmap.ACCESS_READ))
+    os.close(copy)
+    at = LENGTH.size + LENGTH.unpack_from(content)[0]
+    state = bytes(content[LENGTH.size : at])
+    chunks: dict[bytes, Buffer] = {}
+    while at < len(content):
+        digest = bytes(content[at : at + DIGEST_BYTES])
+        lower = at + DIGEST_BYTES + LENGTH.size
+        (length,) = LENGTH.unpack_from(content, at + DIGEST_BYTES)
+        chunks[digest] = content[lower : lower + length]
+        at = lower + length
+    return state, chunks
 
 
 def _close_all_but(*kept: int) -> None:

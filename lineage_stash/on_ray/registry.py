@@ -21,12 +21,14 @@ from ray.exceptions import RayError
 from lineage_stash import codec
 from lineage_stash.core.events import Decided, GatherAsked
 from lineage_stash.core.history import Decision, History
-from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId, Round
+from lineage_stash.core.ids import Epoch, Incarnation, Index, Member, NodeId, PeerId, Round
 from lineage_stash.on_ray.control_plane import ControlPlane, ControlPlaneAway
+from lineage_stash.on_ray.replica_sets import newest_set
 from lineage_stash.ports import Dead
+from lineage_stash.store.contract import ReplicaId, ReplicaSet
 
 COORDINATOR = "coordinator"
-REPLICA = "replica-0"
+REPLICAS = "replica-"
 RAY_SCHEME = "ray:"
 """How an address begins at which nobody listens: a Ray actor is called instead."""
 
@@ -37,6 +39,11 @@ CLOSE_S = 5.0
 """How long to wait for a request that is under way; without a GCS it may take longer, and is left alone."""
 
 log = logging.getLogger("lineage_stash")
+
+
+def replica_name(replica: ReplicaId) -> str:
+    """The address of a replica, and the name of its Ray actor."""
+    return f"{REPLICAS}{replica}"
 
 
 class Place(NamedTuple):
@@ -188,6 +195,22 @@ class Registry:
             return tuple(found)
 
         self.ask(action, then)
+
+    def present_set(self) -> ReplicaSet:
+        """Who the store is."""
+        found = newest_set(self.plane)
+        if found is None:
+            raise LookupError("this cluster has no store yet: call init() in a driver first")
+        return found
+
+    def fetch_set(self, after: Epoch, then: Callable[[ReplicaSet], None]) -> None:
+        """The newest replica set, if it is newer."""
+
+        def on_found(newest: ReplicaSet | None) -> None:
+            if newest is not None and newest.epoch > after:
+                then(newest)
+
+        self.ask(lambda: newest_set(self.plane), on_found)
 
     def has_retired(self, peer: PeerId, then: Callable[[bool], None]) -> None:
         """Whether a peer has left for good."""

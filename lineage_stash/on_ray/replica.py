@@ -1,20 +1,44 @@
-"""A replica of the store as a Ray actor: a disk, and a loop that answers what gathered while the disk was busy."""
+"""A replica of the store as a Ray actor: a disk, and a loop that answers what gathered while the disk was busy.
+
+Rules:
+- Requests that came in one turn are made durable together, then answered; those that ask for no more than memory are
+  answered before.
+- A replica that does not have any more what it has confirmed (its folder was emptied or damaged, or it had promised in
+  memory and was killed) says so in the registry and serves nobody: another one, with another number, takes its place.
+"""
 
 import logging
+import os
+import shutil
+import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lineage_stash.on_ray.links import Kind, Link
+from lineage_stash.core.ids import Epoch
+from lineage_stash.on_ray.links import NUMBER_BYTES, TICKET, Kind, Link
 from lineage_stash.on_ray.mail import Addressee
 from lineage_stash.on_ray.process import TICK_S, Process
-from lineage_stash.on_ray.registry import REPLICA
-from lineage_stash.store.disk import DiskReplica
+from lineage_stash.on_ray.registry import replica_name
+from lineage_stash.on_ray.replica_sets import newest_set, note_lost, note_opened
+from lineage_stash.ports import Frame
+from lineage_stash.store.contract import Level, ReplicaId
+from lineage_stash.store.disk import Asked, DiskReplica
+from lineage_stash.store.disk import StoreError as DiskError
 
-NUMBER_BYTES = 8
+if TYPE_CHECKING:
+    from lineage_stash.store.archive import ArchiveReplica
+
 GATHER_S = 0.002
 """How long the first request waits for others: some writes to a disk."""
+
+ARCHIVE_GATHER_S = 0.1
+"""The same for the archive, where each write is an object of its own."""
+
+ARCHIVE_KEY = "LINEAGE_STASH_ARCHIVE_KEY"
+"""The environment variable with the key that the archive is signed with; otherwise it is the cluster's own secret, and
+nobody can read the archive after the cluster's end."""
 
 DELAYED_TURN_S = 0.001
 SEGMENT_BYTES = 64 * 1024 * 1024
@@ -25,62 +49,148 @@ ENVIRONMENT = {
 }  # fmt: skip
 """Has the allocator reuse large buffers: getting one from the kernel, page by page, takes longer than filling it."""
 
+STORE = "store"
+"""The fact in the control plane that tells this cluster's store from any other's."""
+
 log = logging.getLogger("lineage_stash")
+
+
+def is_archive(folder: str) -> bool:
+    """Whether a replica's storage is a file system by URL."""
+    return "://" in folder
 
 
 class ReplicaActor(Addressee):
     """What Ray sees: a process whose thread starts again, on the same folder, whenever Ray restarts it."""
 
-    def __init__(self, folder: str) -> None:
-        self.keeper = Keeper(Path(folder))
-        threading.Thread(target=self.keeper.run, name="stash replica", daemon=True).start()
+    def __init__(self, replica: ReplicaId, folder: str) -> None:
+        self.keeper = Keeper(replica, folder)
+        threading.Thread(target=self._keep, name="stash replica", daemon=True).start()
+
+    def _keep(self) -> None:
+        try:
+            self.keeper.run()
+        except BaseException as error:
+            self.keeper.fault = self.keeper.fault or f"it failed: {type(error).__name__}: {error}"
+            raise
+        finally:
+            self.keeper.is_decided.set()
 
     def address(self) -> str:
-        """Under which address it goes, once it is up."""
-        self.keeper.is_up.wait()
-        return REPLICA
+        """Under which address it goes, once it is up; raises if it cannot come up."""
+        self.keeper.is_decided.wait()
+        if self.keeper.fault:
+            raise RuntimeError(self.keeper.fault)
+        return replica_name(self.keeper.replica)
 
 
 class Keeper:
-    """Requests that came in one turn are made durable together, then answered."""
+    """One replica's disk and its requests."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, replica: ReplicaId, folder: str) -> None:
+        self.replica = replica
         self.folder = folder
-        self.is_up = threading.Event()
+        self.gather_s = ARCHIVE_GATHER_S if is_archive(folder) else GATHER_S
+        self.is_decided = threading.Event()
+        self.fault = ""
         self.paused = False
+        self.retired = False
         self.delay_s = 0.0
-        self._asked: list[tuple[Link, bytes, memoryview]] = []
-        self._due: list[tuple[float, Link, tuple[bytes, bytes]]] = []
+        self._asked: list[tuple[Link, bytes, Level, Asked]] = []
+        self._due: list[tuple[float, Link, tuple[bytes, ...]]] = []
 
     def run(self) -> None:
-        """Come up, and answer for ever."""
-        disk = DiskReplica(self.folder, segment_bytes=SEGMENT_BYTES)
-        process = Process(REPLICA, actor=REPLICA, on_control=self._on_control,
-                          on_dead=lambda _address, _reason: None)  # fmt: skip
+        """Come up, and answer until another replica has taken over."""
+        name = replica_name(self.replica)
+        process = Process(name, actor=name, on_control=self._on_control, on_dead=lambda _address, _reason: None)
         process.on_ask = self._on_ask
-        process.plane.put("storage", str(self.folder).encode())
-        process.registry.settle_in(REPLICA, process.place)
-        self.is_up.set()
-        while True:
+        disk = self._open(process)
+        if disk is None:
+            return
+        process.registry.settle_in(name, process.place)
+        self.is_decided.set()
+        while not self.retired:
             process.wait(DELAYED_TURN_S if self._due else TICK_S)
             if self._asked and not self.paused:
                 self._gather(process)
-                asked, self._asked = self._asked, []
-                answers = disk.handle_all([frame for _, _, frame in asked])
-                due = time.monotonic() + self.delay_s
-                for (link, number, _), answer in zip(asked, answers, strict=True):
-                    if isinstance(answer, bytes):
-                        self._due.append((due, link, (number, answer)))
-                    else:
-                        log.warning("dropped a request from %s: %s", link.introduction, answer)
+                self._serve(process, disk)
             self._answer(process)
+        disk.close()
+        if not is_archive(self.folder):
+            shutil.rmtree(self.folder, ignore_errors=True)
+        process.close()
+
+    def _open(self, process: Process) -> "DiskReplica | ArchiveReplica | None":
+        """Open the folder; None if what this replica has confirmed is not in it any more."""
+        plane = process.plane
+        identity = f"{plane.put_if_absent(STORE, process.token.encode()).decode()}/{replica_name(self.replica)}"
+        had_opened = plane.get(f"opened/{self.replica}") is not None
+        try:
+            disk = self._open_storage(process, identity, had_opened)
+        except DiskError as error:
+            self._give_up(process, str(error))
+            return None
+        current = newest_set(plane)
+        if disk.forgot and current is not None and len(current.replicas) > 1 and self.replica in current.replicas:
+            disk.close()
+            self._give_up(process, "it had promised in memory what it had not written, and was killed")
+            return None
+        note_opened(plane, self.replica)
+        return disk
+
+    def _open_storage(self, process: Process, identity: str, had_opened: bool) -> "DiskReplica | ArchiveReplica":
+        if not is_archive(self.folder):
+            return DiskReplica(
+                Path(self.folder), segment_bytes=SEGMENT_BYTES, identity=identity, expect_existing=had_opened
+            )
+        from lineage_stash.store.archive import ArchiveReplica  # loads pyarrow, which other replicas need not
+
+        key = os.environ.get(ARCHIVE_KEY, "").encode() or process.plane.get("secret") or b""
+        return ArchiveReplica(self.folder, identity=identity, key=key, expect_existing=had_opened)
+
+    def _give_up(self, process: Process, reason: str) -> None:
+        self.fault = f"{replica_name(self.replica)} on node {process.node} cannot serve: {reason}"
+        print(f"lineage_stash: store: {self.fault}", file=sys.stderr, flush=True)
+        note_lost(process.plane, self.replica, reason)
+        self.is_decided.set()
+
+    # serving
 
     def _gather(self, process: Process) -> None:
         """Let requests of others come in, so that they share a write to the disk; nobody's call waits for it."""
-        ends_at = time.monotonic() + GATHER_S
+        ends_at = time.monotonic() + self.gather_s
         while (left := ends_at - time.monotonic()) > 0:
             time.sleep(left)
         process.loop.poll(0)
+
+    def _serve(self, process: Process, disk: "DiskReplica | ArchiveReplica") -> None:
+        asked, self._asked = self._asked, []
+        answers = disk.apply([each for _, _, _, each in asked])
+        if any(level is Level.MEMORY for _, _, level, _ in asked):
+            disk.note_memory_promise()
+        committed = False
+        # Sorted by level, so that what may leave before the commit does.
+        for (link, number, level, _), answer in sorted(
+            zip(asked, answers, strict=True), key=lambda pair: pair[0][2]
+        ):  # fmt: skip
+            if level > Level.MEMORY and not committed:
+                self._answer(process)
+                disk.commit()
+                committed = True
+            self._put_answer(link, number, answer)
+        if not committed:
+            self._answer(process)
+            disk.commit()
+        if disk.damaged and not self.fault:
+            self.fault = f"damaged: {disk.damaged[0]}"
+            note_lost(process.plane, self.replica, str(disk.damaged[0]))
+
+    def _put_answer(self, link: Link, number: bytes, answer: Frame | Exception) -> None:
+        if isinstance(answer, Exception):
+            log.warning("dropped a request from %s: %s", link.introduction, answer)
+            return
+        pieces = answer if isinstance(answer, tuple) else (answer,)
+        self._due.append((time.monotonic() + self.delay_s, link, (number, *pieces)))
 
     def _answer(self, process: Process) -> None:
         now = time.monotonic()
@@ -90,9 +200,12 @@ class Keeper:
                 link.send(Kind.ANSWER, body)
 
     def _on_ask(self, link: Link, body: bytes) -> None:
-        self._asked.append((link, body[:NUMBER_BYTES], memoryview(body)[NUMBER_BYTES:]))
+        _, epoch, level = TICKET.unpack_from(body)
+        asked = Asked(Epoch(epoch), memoryview(body)[TICKET.size :])
+        self._asked.append((link, body[:NUMBER_BYTES], Level(level), asked))
 
     def _on_control(self, _: Link, said: dict[str, Any]) -> None:
-        """A slow or absent disk, for failure injection."""
+        """A slow or absent disk, for failure injection; or the end, because another one has taken over."""
         self.paused = bool(said.get("pause", self.paused))
         self.delay_s = float(said.get("delay_ms", self.delay_s * 1e3)) / 1e3
+        self.retired = bool(said.get("retire", self.retired))

@@ -1,9 +1,10 @@
-"""The services of a cluster: one coordinator and one replica of the store, started by whoever comes first.
+"""The services of a cluster: a coordinator and the replicas of the store, started by whoever comes first.
 
-Both are detached and named, and Ray restarts their processes. Names of the users' actors are kept here too.
+They are detached and named, and Ray restarts their processes. Names of the users' actors are kept here too.
 """
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,43 +13,136 @@ import ray
 from lineage_stash.core.ids import PeerId
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.creation import RAY_NAMESPACE
+from lineage_stash.on_ray.levels import DEFAULT_LEVEL, DURABILITY, parse_level
 from lineage_stash.on_ray.process import MAIL, TRANSPORT, WIRE
-from lineage_stash.on_ray.registry import COORDINATOR, REPLICA, own_node
+from lineage_stash.on_ray.registry import COORDINATOR, own_node, replica_name
+from lineage_stash.on_ray.replica_sets import (
+    ANYWHERE,
+    Residence,
+    claim_replica,
+    newest_set,
+    publish_set,
+    residences,
+)
+from lineage_stash.store.contract import Level, ReplicaId, ReplicaSet
+from lineage_stash.store.placement import choose_nodes, wanted_replicas
+from lineage_stash.store.replica import FIRST_EPOCH
 
 if TYPE_CHECKING:
     from lineage_stash.on_ray.api import ActorHandle
 
 COME_UP_S = 60.0
 
+DETACHED: dict[str, Any] = {
+    "namespace": RAY_NAMESPACE, "lifetime": "detached", "get_if_exists": True, "num_cpus": 0, "max_restarts": -1,
+    "max_concurrency": 2,
+}  # fmt: skip
 
-def ensure(*, storage: str | Path | None, spares: int, transport: str | None) -> None:
+
+def ensure(*, storage: str | Path | None, spares: int, transport: str | None, replicas: int | None,
+           durability: str | None, archive: str | None) -> None:  # fmt: skip
     """Have the services run, and wait until they do."""
     from lineage_stash.on_ray.coordinator import CoordinatorActor
-    from lineage_stash.on_ray.replica import ENVIRONMENT, ReplicaActor
 
-    settle_transport(ControlPlane(), transport)
-    folder = Path(storage) if storage is not None else default_folder()
-    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(own_node(), soft=False)
-    common: dict[str, Any] = {
-        "namespace": RAY_NAMESPACE, "lifetime": "detached", "get_if_exists": True, "num_cpus": 0, "max_restarts": -1,
-        "max_concurrency": 2,
-    }  # fmt: skip
-    replica = (
-        ray.remote(ReplicaActor)
-        .options(name=REPLICA, scheduling_strategy=here, runtime_env=ENVIRONMENT, **common)
-        .remote(str((folder / REPLICA).absolute()))
-    )
-    coordinator = ray.remote(CoordinatorActor).options(name=COORDINATOR, **common).remote(spares)
+    plane = ControlPlane()
+    settle_transport(plane, transport)
+    settle_durability(plane, durability)
+    folder = settle_storage(plane, storage)
+    deadline = time.monotonic() + COME_UP_S
+    if newest_set(plane) is None:
+        found_store(plane, folder, replicas, archive, deadline)
+    check_archive(plane, archive)
+    coordinator = ray.remote(CoordinatorActor).options(name=COORDINATOR, **DETACHED).remote(spares, replicas)
     try:
-        ray.get([replica.address.remote(), coordinator.address.remote()], timeout=COME_UP_S)
-        used = ControlPlane().get("storage")
-        if storage is not None and used is not None and Path(used.decode()) != (folder / REPLICA).absolute():
-            raise ValueError(f"this cluster's store is in {used.decode()} already: leave out storage={str(storage)!r}")
+        ray.get(coordinator.address.remote(), timeout=max(1.0, deadline - time.monotonic()))
     except ray.exceptions.GetTimeoutError as error:
         raise TimeoutError(
-            f"the store and the coordinator did not start within {COME_UP_S:g} s: see the logs of the actors "
-            f"'{REPLICA}' and '{COORDINATOR}' (ray list actors), and whether {folder} can be written to"
+            f"the coordinator did not start within {COME_UP_S:g} s: see the log of the actor '{COORDINATOR}' "
+            "(ray list actors)"
         ) from error
+
+
+def found_store(plane: ControlPlane, folder: Path, option: int | None, archive: str | None,
+                deadline: float) -> None:  # fmt: skip
+    """Start the replicas of the first epoch, wait until they are up, and publish them."""
+    if option is not None and option < 1:
+        raise ValueError(f"replicas={option} is no store: at least one is needed, and 3 survive the loss of a node")
+    alive = alive_nodes()
+    nodes = choose_nodes(wanted_replicas(option, len(alive)), alive, ())
+    wanted = [Residence(node, str(folder / replica_name(replica))) for replica, node in enumerate(nodes)]
+    if archive is not None:
+        wanted.append(Residence(ANYWHERE, archive))
+    actors = [
+        start_replica(replica, claim_replica(plane, replica, residence)) for replica, residence in enumerate(wanted)
+    ]
+    try:
+        ray.get([actor.address.remote() for actor in actors], timeout=max(1.0, deadline - time.monotonic()))
+    except ray.exceptions.GetTimeoutError as error:
+        raise TimeoutError(
+            f"the replicas of the store did not start within {COME_UP_S:g} s: see the logs of the actors "
+            f"'{replica_name(0)}' and so on (ray list actors), and whether {folder} can be written to"
+        ) from error
+    except ray.exceptions.RayTaskError as error:
+        for replica in range(len(actors)):
+            plane.delete(f"lost/{replica}")
+            plane.delete(f"replicas/{replica}")
+        for actor in actors:
+            ray.kill(actor)
+        raise StoreUnreachable(f"the store cannot be opened: {error.cause}") from error
+    publish_set(plane, ReplicaSet(FIRST_EPOCH, tuple(range(len(nodes))), len(nodes) if archive is not None else None))
+
+
+def check_archive(plane: ControlPlane, wanted: str | None) -> None:
+    """Refuse another archive than the one that the store has."""
+    current = newest_set(plane)
+    assert current is not None, "a store was founded"
+    used = None if current.archive is None else residences(plane)[current.archive].folder
+    if wanted is not None and wanted != used:
+        has = f"has its archive in {used}" if used is not None else "was begun without an archive"
+        raise ValueError(f"this cluster's store {has}: leave out archive={wanted!r}, or start another cluster")
+    if used is None and (plane.get(DURABILITY) or b"").decode() == Level.REMOTE.name.lower():
+        raise ValueError("durability='remote' needs an archive: init(archive='s3://bucket/folder', ...)")
+
+
+class StoreUnreachable(ConnectionError):
+    """The store does not answer, and says why, or nobody knows why."""
+
+
+def start_replica(replica: ReplicaId, residence: Residence) -> Any:
+    """The Ray actor of a replica, started if need be, on its own node and no other."""
+    from lineage_stash.on_ray.replica import ENVIRONMENT, ReplicaActor
+
+    options: dict[str, Any] = {"name": replica_name(replica), "runtime_env": ENVIRONMENT}
+    if residence.node != ANYWHERE:
+        there = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(residence.node, soft=False)
+        options["scheduling_strategy"] = there
+    return ray.remote(ReplicaActor).options(**options, **DETACHED).remote(replica, residence.folder)
+
+
+def alive_nodes() -> tuple[str, ...]:
+    """The nodes of the cluster, this one first."""
+    own = own_node()
+    others = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != own)
+    return (own, *others)
+
+
+def settle_storage(plane: ControlPlane, storage: str | Path | None) -> Path:
+    """Put on record in which folder of each node the store is, unless it is; whoever asks for another is refused."""
+    folder = (Path(storage) if storage is not None else default_folder()).absolute()
+    used = Path(plane.put_if_absent("storage", str(folder).encode()).decode())
+    if storage is not None and used != folder:
+        raise ValueError(f"this cluster's store is in {used} already: leave out storage={str(storage)!r}")
+    return used
+
+
+def settle_durability(plane: ControlPlane, wanted: str | None) -> None:
+    """Put on record how durable commits are where actors do not say otherwise."""
+    used = plane.put_if_absent(DURABILITY, (wanted or DEFAULT_LEVEL).encode()).decode()
+    if wanted is not None and parse_level(wanted).name.lower() != used:
+        raise ValueError(
+            f"this cluster's durability is {used!r} already: leave out durability={wanted!r}, or say it of single "
+            f"actors with .options(durability={wanted!r})"
+        )
 
 
 def settle_transport(plane: ControlPlane, wanted: str | None) -> None:

@@ -1,279 +1,264 @@
-"""A replica whose state survives its process and its machine's power: the state machine, and a segment file beside it.
+"""A replica whose state survives its process and its machine's power: the state machine, and a journal beside it.
 
-What it guarantees: an answer leaves `handle_all` only after everything that it says is on this disk; whenever the
-folder is opened again, the state is that of some moment at or after the last answer.
+What it guarantees: what `commit` has returned for is on this disk; whenever the folder is opened again, the state is
+that of some moment at or after the last commit. A body that is read is the one that was written.
 
 Rules:
-- What is durable are the requests themselves, in the order in which they changed the state. Recovery is nothing but
-  handling them again.
-- All requests given at once share one write and one sync. Requests that changed nothing are not written: neither reads
-  and watches, nor the repeats that arrive when the disk is slow and must not make it slower.
-- One segment is the store. It begins with a whole state, so whoever has the newest one needs no other; older ones are
-  there only if a compaction was cut short after its result had its name.
-- A compaction is given up as soon as it has written half of what it would replace. So a segment is replaced only if it
-  is more than twice the live state, and the next try waits until it has doubled.
+- What is durable are the requests themselves, with the epochs they were asked in, in the order in which they changed
+  the state. Recovery is nothing but handling them again.
+- All that is staged shares one write and one sync. Requests that changed nothing are not written: neither reads and
+  watches, nor the repeats that arrive when the disk is slow and must not make it slower.
+- Bodies are in the files; in memory are only their places.
+- An answer that leaves before its commit is a promise. The journal says that there are promises before the first one
+  leaves, and that all are kept when the replica is closed; whoever opens a folder in between knows that it `forgot`.
+- When more is dead than alive, the live state is written to a new file by another thread. Requests go to a new segment
+  meanwhile, and wait for nothing.
 - After a failed write or sync the state in memory is ahead of the disk, and what the disk has is unknown: nothing is
   answered from then on. Opening the folder again finds out.
+- A body that is damaged is told in place of the answer that needs it. Everything else goes on.
 
 Left to others: several threads (one at a time, please), how requests get here, how many replicas there are. Not
 promised: anything about the loss of this disk. Its copies are the other replicas.
 """
 
-import fcntl
-import os
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, assert_never
+from typing import NamedTuple
 
 from lineage_stash import codec
-from lineage_stash.core.batch import Range
-from lineage_stash.core.checkpoint import age
-from lineage_stash.core.ids import Incarnation, Index
-from lineage_stash.store.contract import Append, Fence, GetCheckpoint, PutCheckpoint, Read, Request, Truncate
-from lineage_stash.store.replica import Replica
-from lineage_stash.store.segment import Group, Segment, StoreDamaged, read_groups
+from lineage_stash.core.ids import Epoch
+from lineage_stash.store import compaction
+from lineage_stash.store.bodies import Place
+from lineage_stash.store.faults import (
+    BodyDamaged,
+    StoreDamaged,
+    StoreEmptied,
+    StoreError,
+    StoreFailed,
+    StoreForeign,
+    StoreFormatUnknown,
+    StoreInUse,
+    disk_errors_told,
+)
+from lineage_stash.store.files import STATE, OpenFile
+from lineage_stash.store.folder import Folder
+from lineage_stash.store.groups import Group, Kind, Record
+from lineage_stash.store.journal import open_journal, sweep
+from lineage_stash.store.replica import FIRST_EPOCH, Replica
+from lineage_stash.store.requests import Frame, encode_reply, read_frame, read_record, touched
+
+__all__ = [
+    "DiskReplica", "Asked", "Refusal", "StoreError", "StoreDamaged", "StoreEmptied", "StoreFailed", "StoreForeign",
+    "StoreFormatUnknown", "StoreInUse", "BodyDamaged",
+]  # fmt: skip
 
 DEFAULT_SEGMENT_BYTES = 64 * 1024 * 1024
-"""How large a segment grows before its compaction is tried: read back in a few seconds."""
+"""How many dead bytes are worth a compaction, besides as many as are alive."""
 
-STATE_ENTRIES_PER_FRAME = 1000
-REQUESTS = (Append, Read, Truncate, Fence, PutCheckpoint, GetCheckpoint)
-SEGMENT_NAME = re.compile(r"(\d{8,})\.segment")
-UNFINISHED = ".unfinished"
+LOOK_AGAIN_BYTES = 1024 * 1024
+"""How much is written at least until the live bytes are counted again."""
 
-
-class StoreInUse(Exception):
-    """Another process, or this one, has the folder open."""
+Refusal = codec.FrameError | BodyDamaged
 
 
-class StoreFailed(Exception):
-    """The disk failed, or failed earlier; whether the requests at hand are durable is unknown until it is reopened."""
+class Asked(NamedTuple):
+    """A request, and the epoch that it was asked in."""
+
+    epoch: Epoch
+    frame: bytes | memoryview
 
 
 class DiskReplica:
-    """`handle_all(frames)` changes the state, makes the change durable, and returns the answers."""
+    """`apply` changes the state, `commit` makes that durable; an answer that leaves in between is a promise."""
 
-    def __init__(self, folder: Path, *, segment_bytes: int = DEFAULT_SEGMENT_BYTES) -> None:
+    def __init__(
+        self, folder: Path, *, segment_bytes: int = DEFAULT_SEGMENT_BYTES, identity: str | None = None,
+        expect_existing: bool = False,
+    ) -> None:  # fmt: skip
         self.folder = folder
         self.segment_bytes = segment_bytes
         self.replica = Replica()
-        with ExitStack() as undo, _disk_errors_told(folder):
-            self._lock = _lock(folder)
-            undo.callback(os.close, self._lock)
-            self._segment = self._recover()
-            undo.callback(self._segment.close)
-            self._remove_all_but(self._segment.number)
+        self.damaged: list[BodyDamaged] = []
+        """What was found damaged since the folder was opened."""
+        self.compaction_failure: OSError | None = None
+        """Why the last compaction was given up; another one is tried later."""
+        self.forgot = False
+        """Whether the former process may have promised what is not here."""
+        with ExitStack() as undo, disk_errors_told(folder):
+            self._folder = Folder(folder, expect_existing=expect_existing)
+            undo.callback(self._folder.close)
+            self._journal = open_journal(self._folder, identity, self._replay)
             undo.pop_all()
-        self._compact_above = max(segment_bytes, self._segment.size)
-        self._usable = True
+        self._promised = False
+        self._staged: list[Record] = []
+        self._places: list[Place] = []
+        self._compact_above = segment_bytes
+        self._worker: compaction.Worker | None = None
+        self._then: Callable[[], None] = self._rest
+        self._is_open = self._usable = True
 
-    def handle(self, frame: bytes) -> bytes:
-        """The answer to one request, with a sync of its own; what is no request raises a `FrameError`."""
+    @property
+    def live_bytes(self) -> int:
+        """About how many bytes the state takes."""
+        return compaction.live_bytes(self.replica)
+
+    @property
+    def disk_bytes(self) -> int:
+        """How many bytes are written, of which all but the live ones are waiting for a compaction."""
+        return self._journal.size
+
+    def handle(self, frame: bytes | memoryview) -> bytes:
+        """The answer to one request of the first epoch, durable; what cannot be answered raises."""
         (answer,) = self.handle_all((frame,))
-        if isinstance(answer, codec.FrameError):
+        if isinstance(answer, StoreError | codec.FrameError):
             raise answer
         return answer
 
-    def handle_all(self, frames: Sequence[bytes | memoryview]) -> list[bytes | codec.FrameError]:
-        """The answers in order, durable together; in place of one, why that frame is no request and was left alone."""
-        if not self._usable:
-            raise StoreFailed(f"the replica in {self.folder} failed or was closed: open it again to learn what it has")
-        # Whatever is raised below leaves the replica unusable: its memory may be ahead of its disk.
-        self._usable = False
-        with _disk_errors_told(self.folder):
-            if self._segment.size > self._compact_above:
-                self._compact()
-            answers, changes = self._apply(frames)
-            if changes:
-                self._segment.commit(changes)
+    def handle_all(self, frames: Sequence[bytes | memoryview]) -> list[bytes | Refusal]:
+        """The answers to requests of the first epoch, durable together."""
+        answers = self.apply([Asked(FIRST_EPOCH, frame) for frame in frames])
+        self.commit()
+        return [b"".join(answer) if isinstance(answer, tuple) else answer for answer in answers]
+
+    def apply(self, asked: Sequence[Asked]) -> list[Frame | Refusal]:
+        """Carry requests out in memory: the answers in order, or why there is none; what changed is staged."""
+        self._enter()
+        if not self._staged:
+            self._tend()
+        answers = [self._answer(epoch, frame) for epoch, frame in asked]
         self._usable = True
         return answers
 
+    def commit(self) -> None:
+        """Make all that is staged durable: one write, one sync."""
+        if not self._staged:
+            return
+        self._enter()
+        with disk_errors_told(self.folder):
+            spots = self._journal.commit(self._staged)
+        for place, spot in zip(self._places, spots, strict=True):
+            place.where = spot
+        self._staged, self._places = [], []
+        self._usable = True
+
+    def note_memory_promise(self) -> None:
+        """Call this before an answer leaves before its commit; the first time it commits."""
+        if not self._promised:
+            self._staged.append(Record(Kind.PROMISED))
+            self.commit()
+            self._promised = True
+
+    def wait_for_compaction(self) -> None:
+        """Wait until a compaction that is under way is over."""
+        while self._worker is not None and not self._staged:
+            self._worker.wait()
+            self._enter()
+            self._tend()
+            self._usable = True
+
     def close(self) -> None:
-        """Let go of the folder; there is nothing left to write."""
-        if self._lock >= 0:
-            self._segment.close()
-            os.close(self._lock)
-        self._lock = -1
+        """Keep what was promised, and let go of the folder; a second time does nothing."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            if self._worker is not None:
+                self._worker.stop()
+            if self._usable:
+                if self._promised and not self.forgot:
+                    self._staged.append(Record(Kind.KEPT))
+                self.commit()
+                with disk_errors_told(self.folder):
+                    self._journal.rest()
+        finally:
+            self._usable = False
+            self._journal.close()
+            self._folder.close()
+
+    def _enter(self) -> None:
+        if not self._usable:
+            raise StoreFailed(f"the replica in {self.folder} failed or was closed: open it again to learn what it has")
+        # Whatever is raised before this is set again leaves the replica unusable: its memory may be ahead of its disk.
         self._usable = False
 
-    def _apply(
-        self, frames: Sequence[bytes | memoryview]
-    ) -> tuple[list[bytes | codec.FrameError], list[bytes | memoryview]]:
-        """Carry out the requests in memory: their answers, and the frames of those that changed the state."""
-        answers: list[bytes | codec.FrameError] = []
-        changes: list[bytes | memoryview] = []
-        for frame in frames:
-            try:
-                request = _decode_request(frame)
-            except codec.FrameError as refusal:
-                answers.append(refusal)
-                continue
-            before = _touched(self.replica, request)
-            answers.append(codec.encode(self.replica.handle(request)))
-            if _touched(self.replica, request) != before:
-                changes.append(frame)
-        return answers, changes
+    # requests
 
-    def _recover(self) -> Segment:
-        """Bring the state back from the newest segment, or begin the first one."""
-        newest = max(self._numbers(), default=None)
-        if newest is None:
-            first = self._write_state(number=1, limit_bytes=None)
-            assert first is not None, "only a limit can stop it"
-            return first
-        path = self._path(newest)
-        last: Group | None = None
-        for last in read_groups(path, newest):
-            self._replay(last, path)
-        assert last is not None, "a segment without a group is damaged"
-        with ExitStack() as undo:
-            segment = Segment(path, newest)
-            undo.callback(segment.close)
-            segment.resume(last)
-            undo.pop_all()
-        return segment
+    def _answer(self, epoch: Epoch, frame: bytes | memoryview) -> Frame | Refusal:
+        try:
+            request, head, places = read_frame(frame)
+        except codec.FrameError as refusal:
+            return refusal
+        before = touched(self.replica, request)
+        reply = self.replica.handle(request, epoch)
+        if touched(self.replica, request) != before:
+            self._staged.append(Record(Kind.REQUEST, epoch, head, [place.add_up() for place in places]))
+            self._places += places
+        try:
+            return encode_reply(reply)
+        except BodyDamaged as damage:
+            self._note_damage(damage)
+            return damage
 
-    def _remove_all_but(self, newest: int) -> None:
-        """Remove what a compaction that was cut short has left."""
-        # The newest one's name may be in memory only, and until it is durable the older ones are needed.
-        _sync_folder(self.folder)
-        for number in self._numbers():
-            if number != newest:
-                self._path(number).unlink()
-        for unfinished in self.folder.glob("*" + UNFINISHED):
-            unfinished.unlink()
+    def _replay(self, file: OpenFile, group: Group) -> None:
+        for record in group.records:
+            if record.kind is Kind.REQUEST:
+                self.replica.handle(read_record(file, group, record), Epoch(record.epoch))
+            elif record.kind is not Kind.CONTINUED:
+                self.forgot = record.kind is Kind.PROMISED
 
-    def _numbers(self) -> list[int]:
-        return [int(name[1]) for path in self.folder.iterdir() if (name := SEGMENT_NAME.fullmatch(path.name))]
+    def _note_damage(self, damage: BodyDamaged) -> None:
+        if all((damage.path, damage.offset) != (known.path, known.offset) for known in self.damaged):
+            self.damaged.append(damage)
 
-    def _replay(self, group: Group, path: Path) -> None:
-        for frame in group.frames:
-            try:
-                self.replica.handle(_decode_request(frame))
-            except codec.FrameError as error:
-                raise StoreDamaged(path, group.lower, f"a request in it cannot be read: {error}") from error
+    # compaction
 
-    def _compact(self) -> None:
-        """Replace the segment by one that holds the live state only, if that is less than half of it."""
-        old = self._segment
-        fresh = self._write_state(number=old.number + 1, limit_bytes=old.size // 2)
-        if fresh is None:
-            self._compact_above = 2 * old.size
-            return
-        self._segment = fresh
-        self._compact_above = max(self.segment_bytes, 2 * fresh.size)
-        old.close()
-        self._path(old.number).unlink()
+    def _tend(self) -> None:
+        """Take the next step of a compaction, if it is time for that; the long ones are other threads'."""
+        if self._worker is None:
+            # Where something is damaged, the files stay as they are for whoever repairs them.
+            if self.disk_bytes > self._compact_above and not self.damaged:
+                self._begin_if_worth_it()
+        elif self._worker.is_done:
+            failure, self._worker = self._worker.failure, None
+            if failure is not None:
+                self._give_up(failure)
+            else:
+                with disk_errors_told(self.folder):
+                    self._then()
 
-    def _write_state(self, *, number: int, limit_bytes: int | None) -> Segment | None:
-        """A new durable segment with the whole state, or None once it has more bytes than the limit."""
-        path = self._path(number)
-        unfinished = path.with_suffix(UNFINISHED)
-        with ExitStack() as undo:
-            unfinished.unlink(missing_ok=True)
-            segment = Segment(unfinished, number)
-            undo.callback(segment.close)
-            segment.begin()
-            for request in state_requests(self.replica):
-                segment.add((codec.encode(request),))
-                if limit_bytes is not None and segment.size > limit_bytes:
-                    unfinished.unlink()
-                    return None
-            segment.add(())
-            segment.sync()
-            unfinished.rename(path)
-            _sync_folder(self.folder)
-            undo.pop_all()
-        return segment
+    def _begin_if_worth_it(self) -> None:
+        worth_it_above = 2 * self.live_bytes + self.segment_bytes
+        if self.disk_bytes > worth_it_above:
+            self._work(self._journal.prepare(), then=self._write_state)
+        else:
+            self._compact_above = max(worth_it_above, self.disk_bytes + min(LOOK_AGAIN_BYTES, self.segment_bytes))
 
-    def _path(self, number: int) -> Path:
-        return self.folder / f"{number:08}.segment"
+    def _work(self, steps: Generator[None, None, None], then: Callable[[], None]) -> None:
+        self._worker, self._then = compaction.Worker(steps), then
 
+    def _write_state(self) -> None:
+        """Requests go to the next segment from here on, and the state up to here goes into a file."""
+        self._journal.go_on()
+        number = self._journal.number
+        index = compaction.copy_index(self.replica)
+        writing = compaction.Compaction(
+            index, self._folder.file(STATE, number), number, self._journal.identity,
+            promised=self.forgot or self._promised,
+        )  # fmt: skip
+        self._work(writing.steps(), then=lambda: self._adopt(writing))
 
-def state_requests(replica: Replica) -> Iterator[Request]:
-    """Requests that bring a new replica into the state of this one, apart from logs of which it knows nothing."""
-    for peer, log in replica.logs.items():
-        if log.upper == 0 and len(log.segments) <= 1:
-            continue
-        yield Append((), ((peer, log.segments),), ((peer, log.base),), (), True)
-        written = log.base
-        for piece in log.read(peer, log.base):
-            assert piece.lower == written, f"{peer}: no writer of [{written}, {piece.lower}) in {log.segments}"
-            for at in range(0, len(piece.entries), STATE_ENTRIES_PER_FRAME):
-                entries = piece.entries[at : at + STATE_ENTRIES_PER_FRAME]
-                part = Range(peer, piece.incarnation, Index(piece.lower + at), entries)
-                yield Append((part,), (), (), (), True)
-            written = piece.upper
-        assert written == log.upper, f"{peer}: no writer of [{written}, {log.upper}) in {log.segments}"
-    # Checkpoints go before the fences, which would refuse those of the fenced.
-    for kept in replica.checkpoints.values():
-        for checkpoint in kept:
-            yield PutCheckpoint(checkpoint)
-    if replica.fenced:
-        yield Fence(tuple((peer, Incarnation(below - 1)) for peer, below in replica.fenced.items()), ())
+    def _adopt(self, writing: compaction.Compaction) -> None:
+        assert writing.state is not None, "a compaction ended without saying how"
+        self._compact_above = writing.state.size + self.segment_bytes
+        self._work(sweep(self._journal.adopt(writing.state)), then=self._rest)
 
+    def _rest(self) -> None:
+        self.compaction_failure = None
 
-def _touched(replica: Replica, request: Request) -> tuple[Any, ...]:
-    """What tells whether a request changed the state, compared before and after it."""
-    match request:
-        case Append():
-            named = [piece.peer for piece in request.ranges]
-            named += [peer for peer, _ in request.segments] + [peer for peer, _ in request.bases]
-        case Truncate():
-            named = [request.peer]
-        case Fence():
-            return tuple(replica.fenced.get(peer) for peer, _ in request.dead)
-        case PutCheckpoint():
-            return tuple(age(checkpoint) for checkpoint in replica.checkpoints.get(request.checkpoint.peer, ()))
-        case Read() | GetCheckpoint():
-            return ()
-        case _:
-            assert_never(request)
-    logs = [replica.logs.get(peer) for peer in named]
-    # Entries are dropped only with new segments or a new base, so equal length then means equal entries.
-    return tuple(None if log is None else (log.base, log.upper, log.segments) for log in logs)
-
-
-def _decode_request(frame: bytes | memoryview) -> Request:
-    request: Request = codec.decode(frame)
-    if not isinstance(request, REQUESTS):
-        raise codec.FrameError(f"a store answers requests, and this is a {type(request).__name__}")
-    return request
-
-
-def _lock(folder: Path) -> int:
-    """Make the folder if need be, and keep everyone else out of it for as long as the descriptor is open."""
-    new = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in new:
-        _sync_folder(path.parent)
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise StoreInUse(f"{folder} is open already: a replica has one process, and a folder of its own") from error
-    return descriptor
-
-
-def _sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _disk_errors_told(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StoreFailed(
-            f"the replica in {folder} cannot go on: {error}. Nothing was answered. Repair the disk or free space on "
-            f"it, then open the folder again: what was answered before is there."
-        ) from error
+    def _give_up(self, failure: OSError | BodyDamaged) -> None:
+        self._compact_above = self.disk_bytes + self.segment_bytes
+        if isinstance(failure, BodyDamaged):
+            self._note_damage(failure)
+        else:
+            self.compaction_failure = failure

@@ -1,215 +1,209 @@
-"""Segment files: groups of frames that become durable together, read back in the order of their writing.
+"""Segment files: groups in the order of their commits, written at the end and read back from the beginning.
 
-A segment is a header, the state it begins with, an empty group that says that this state is whole, and then one group
-per commit. What it guarantees: a group whose commit returned is read back, or reading raises `StoreDamaged`; a group
-whose commit did not return is read back whole or not at all.
+What it guarantees: a group whose commit returned is read back, or reading raises `StoreDamaged`; a group whose commit
+did not return is read back whole or not at all.
 
 Rules:
 - The next group is written only after the one before it is synced. So at most the last group can be torn, and one that
-  is bad while the header of another follows was durable once: that is damage, and never cut off.
-- The state at the beginning is synced before the file gets its name. Whatever is wrong there is damage.
-- A group's header is checked against the file's number and its own offset: bytes of a group that were copied elsewhere,
-  by a disk or in somebody's payload, are no group there.
-- Zeros are written ahead of small groups. A commit into them leaves the file's length alone, and so the file system's
-  journal (measured in `docs/design/2026-11-16-segment-files.md`).
+  is bad while a good header follows was durable once: that is damage, and never cut off.
+- After every sync a group without records is written behind the last one, where the next one will be: it says that the
+  last one was durable, and so makes a changed bit in it damage. It is not synced itself.
+- The file is made longer, and the length synced, before groups are written into what it is longer by. Every group says
+  how long the file was. So a file that was cut short is told from a torn write.
+- Zeros are written behind small groups, so that the next commits change no metadata (measured in
+  `docs/design/2026-11-16-segment-files.md`).
+- A segment that ends with `CONTINUED` is never written again, and the next one must be there.
 
-Left to others: which files there are, and what frames mean. Not promised: if the very last group of a file goes bad on
-disk after its commit, that looks like a torn write and is cut off.
+Left to others: which files there are, what requests mean, and whether bodies other than those of the last group are
+good. Not promised: if the power fails, and the last group goes bad on the disk besides, that looks like a torn write.
 """
 
 import os
-import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
-from zlib import crc32
 
-MAGIC = b"lin-segm"
-FORMAT = 1
-FILE_HEADER = struct.Struct(">8sIQI")
-"""Magic, format, number of the segment, checksum of these three."""
-
-MARK = b"\xf5grp"
-GROUP_HEADER = struct.Struct(">4sQII")
-"""Mark, length of the payload, its checksum, checksum of the header and of where it is."""
-PLACE = struct.Struct(">QQQI")
-FRAME_HEADER = struct.Struct(">Q")
+from lineage_stash.store.faults import StoreDamaged
+from lineage_stash.store.files import SEGMENT, FileHeader, OpenFile, Window
+from lineage_stash.store.groups import (
+    HEADER,
+    Group,
+    Header,
+    Kind,
+    Record,
+    bodies_are_good,
+    find_header,
+    group_bytes,
+    pack_confirmation,
+    pack_group,
+    read_group,
+    read_header,
+)
 
 ROOM_BYTES = 256 * 1024
 """How many zeros are written ahead: so many that making room is rare, so few that it takes less than a millisecond."""
-RESERVED_BYTES = 64 * 1024 * 1024
-"""How much space is set aside for large groups at a time; a file shows it as zeros."""
 SMALL_GROUP_BYTES = 64 * 1024
-"""Above this, writing every byte twice costs more than changing the file's length."""
-
-
-class StoreDamaged(Exception):
-    """What was durable cannot be read back; nothing was changed."""
-
-    def __init__(self, path: Path, offset: int, finding: str) -> None:
-        super().__init__(
-            f"{path} is damaged at byte {offset}: {finding}. Nothing was changed. Put back a good copy of the file; "
-            f"an emptied folder would make this replica forget what it has confirmed."
-        )
-        self.path = path
-        self.offset = offset
-
-
-class Group(NamedTuple):
-    """The frames of one commit, and which bytes of the file they take."""
-
-    lower: int
-    upper: int
-    frames: tuple[bytes, ...]
+"""Above this, writing every byte twice costs more than changing the file's metadata."""
+RESERVED_BYTES = 64 * 1024 * 1024
+"""How much the file is made longer by at most; before that, by as much as is in it."""
+SCANNED_BYTES = 1024 * 1024
+ZEROS = bytes(SCANNED_BYTES + HEADER.size)
+FILE_HEADER_BYTES = 4096
+"""More than a file's header has, and the first group's."""
 
 
 class Segment:
     """A segment file that is open for writing at its end."""
 
-    def __init__(self, path: Path, number: int) -> None:
-        self.number = number
-        self.size = 0
-        self._room_upper = 0
-        self._reserved = 0
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    def __init__(self, file: OpenFile, header: FileHeader, upper: int) -> None:
+        self.file = file
+        self.header = header
+        file.size = upper
+        self._seed = header.seed
+        self._length = file.length
+        self._zeroed = upper
 
-    def begin(self) -> None:
-        """Make it a segment with nothing in it, of which nothing is durable yet."""
-        header = _pack_file_header(self.number)
-        _write_all(self._descriptor, header, 0)
-        self.size = len(header)
+    @classmethod
+    def create(cls, path: Path, number: int, identity: str) -> "Segment":
+        """A new segment with nothing in it, durable."""
+        file = OpenFile.begin(path)
+        try:
+            header = FileHeader(SEGMENT, number, identity, FILE_HEADER_BYTES + ROOM_BYTES)
+            content = header.pack()
+            assert len(content) + HEADER.size <= FILE_HEADER_BYTES, "an identity is short"
+            file.write([content.ljust(header.length, b"\0")], 0)
+            file.finish(path)
+        except OSError:
+            file.close()
+            raise
+        segment = cls(file, header, len(content))
+        segment._zeroed = header.length
+        return segment
 
-    def resume(self, last: Group) -> None:
-        """Go on after the last good group: cut off what lies behind it, and make durable what lies before."""
-        os.ftruncate(self._descriptor, last.upper)
-        # Its writer may have died before the sync, or after one that failed; then the kernel counts the pages as clean
-        # although the disk never got them, and only writing them again makes the sync below mean something.
-        _write_all(self._descriptor, os.pread(self._descriptor, last.upper - last.lower, last.lower), last.lower)
-        os.fsync(self._descriptor)
-        self.size = last.upper
-
-    def add(self, frames: Sequence[bytes]) -> None:
-        """Write one group, which is durable after the next `sync`."""
-        group = _pack_group(frames, self.number, self.size)
-        if len(group) > SMALL_GROUP_BYTES:
-            self._reserve(self.size + len(group))
-        _write_all(self._descriptor, group, self.size)
-        self.size += len(group)
-
-    def commit(self, frames: Sequence[bytes | memoryview]) -> None:
-        """Make one group durable: one write, one sync."""
-        upper = self.size + _group_bytes(frames)
-        lacks_room = upper > self._room_upper and upper - self.size <= SMALL_GROUP_BYTES
-        group = _pack_group(frames, self.number, self.size, room_bytes=ROOM_BYTES if lacks_room else 0)
-        if upper - self.size > SMALL_GROUP_BYTES:
-            self._reserve(upper)
-        _write_all(self._descriptor, group, self.size)
-        self.sync()
-        self._room_upper = max(self._room_upper, self.size + len(group))
-        self.size = upper
-
-    def _reserve(self, upper: int) -> None:
-        """Have the file system set space aside in one go: to find it write by write takes it ten times as long."""
-        if upper > self._reserved:
-            count = max(RESERVED_BYTES, upper - self.size)
-            with suppress(OSError):  # without support for it, or without so much space: writing will tell
-                os.posix_fallocate(self._descriptor, self.size, count)
-            self._reserved = self.size + count
-
-    def sync(self) -> None:
-        """Wait until everything written is durable; if this raises, nothing may be concluded from a second try."""
-        os.fdatasync(self._descriptor)
+    def commit(self, records: Sequence[Record]) -> list[int]:
+        """Make one group durable with one write and one sync; where its bodies are now."""
+        lower = self.file.size
+        upper = lower + group_bytes(records)
+        if upper + HEADER.size > self._length:
+            self._make_longer(upper + HEADER.size)
+        pieces, offsets = pack_group(records, self._seed, lower, self._length)
+        if upper - lower <= SMALL_GROUP_BYTES and upper + HEADER.size > self._zeroed:
+            self._zeroed = min(upper + ROOM_BYTES, self._length)
+            pieces.append(bytes(self._zeroed - upper))
+        self.file.write(pieces, lower)
+        self.file.sync()
+        self.file.size = upper
+        self._confirm()
+        return offsets
 
     def close(self) -> None:
-        """Let go of the file; what was not synced may be lost."""
-        os.close(self._descriptor)
+        """Let go of the file."""
+        self.file.close()
+
+    def resume(self, reading: "SegmentReading") -> None:
+        """Go on where the last good group ends: clear what lies behind it, and make durable what lies before."""
+        last = reading.last
+        if last is not None and not reading.is_confirmed:
+            # Its writer may have died before the sync, or after one that failed; then the kernel counts the pages as
+            # clean although the disk never got them, and only writing them again makes the sync below mean something.
+            self.file.write([self.file.read(last.lower, last.upper - last.lower)], last.lower)
+        lower, upper = reading.litter
+        for at in range(lower, upper, SCANNED_BYTES):
+            self.file.write([bytes(min(SCANNED_BYTES, upper - at))], at)
+        os.fsync(self.file.descriptor)
+        self._confirm()
+
+    def _make_longer(self, needed: int) -> None:
+        """Have the file system set space aside in one go: to find it write by write takes it ten times as long."""
+        length = max(needed, self._length + min(RESERVED_BYTES, self._length))
+        try:
+            os.posix_fallocate(self.file.descriptor, self._length, length - self._length)
+        except OSError:
+            # It does not know how, or has not so much space: writing will tell. What it has set aside is kept.
+            length = max(needed, self.file.length)
+            with suppress(OSError):
+                os.posix_fallocate(self.file.descriptor, self._length, needed - self._length)
+            os.ftruncate(self.file.descriptor, length)
+        self.file.sync()
+        self._length = length
+
+    def _confirm(self) -> None:
+        self.file.write([pack_confirmation(self._seed, self.file.size, self._length)], self.file.size)
 
 
-def read_groups(path: Path, number: int) -> Iterator[Group]:
-    """The groups of a segment in order, up to a write that was cut short; damage raises."""
-    with path.open("rb") as file:
-        if file.read(FILE_HEADER.size) != _pack_file_header(number):
-            raise StoreDamaged(path, 0, f"this is not the header of segment {number} in format {FORMAT}")
-        state_is_whole = False
-        lower = FILE_HEADER.size
-        while (group := _read_group(file, number, lower)) is not None:
+class SegmentReading:
+    """One pass over a segment; what it found is known when `groups` has ended."""
+
+    def __init__(self, file: OpenFile, header: FileHeader) -> None:
+        self.file = file
+        self.header = header
+        self.upper = len(header.pack())
+        self.last: Group | None = None
+        self.is_confirmed = True
+        """Whether what was read was durable for certain."""
+        self.is_continued = False
+        self.litter = (0, 0)
+        """Bytes behind the end, and behind the header that is due there, up to the last one that is not zero."""
+        self._seed = header.seed
+        self._read = Window(file).read
+        self._length = file.length
+
+    def groups(self) -> Iterator[Group]:
+        """The groups in order, up to a write that was cut short; damage raises."""
+        if self._length < self.header.length:
+            raise self._cut_short(self.header.length)
+        while (header := self._header(self.upper)) is not None and header.heads_bytes:
+            group = read_group(self._read, header, self.upper)
+            if group is None:
+                break
+            follows = self._header(group.upper) is not None
+            if not follows and not bodies_are_good(self._read, group):
+                break
+            self.last, self.upper, self.is_confirmed = group, group.upper, follows
+            self.is_continued = group.records[-1].kind is Kind.CONTINUED
             yield group
-            state_is_whole = state_is_whole or not group.frames
-            lower = group.upper
-        if not state_is_whole:
-            raise StoreDamaged(path, lower, "the state that it begins with ends here")
-        follower = _find_header(file, number, lower)
-        if follower is not None:
-            raise StoreDamaged(path, lower, f"no good group is here, but one was committed after it at byte {follower}")
+        if not self.is_continued:
+            self._look_behind()
+
+    def _header(self, offset: int) -> Header | None:
+        header = read_header(self._read, self._seed, offset)
+        if header is not None and self._length < header.length:
+            raise self._cut_short(header.length)
+        return header
+
+    def _cut_short(self, length: int) -> StoreDamaged:
+        return StoreDamaged(self.file.path, self._length, f"it was cut short here: it had {length} bytes")
+
+    def _look_behind(self) -> None:
+        """Tell a write that was cut short from damage: nothing was begun behind it."""
+        # Where the next header should be, there is a torn one or a confirmation; this is overwritten in any case.
+        at = self.upper + 1
+        lower = last = self.upper + HEADER.size
+        while (at := self.file.next_data(at)) < self._length:
+            # Pieces overlap by a header, which may lie across two of them.
+            content = self.file.read(at, SCANNED_BYTES + HEADER.size)
+            if content != ZEROS[: len(content)]:
+                follower = find_header(content, self._seed, at)
+                if follower is not None:
+                    finding = f"no good group is here, but one was committed before byte {follower}"
+                    raise StoreDamaged(self.file.path, self.upper, finding)
+                last = max(last, at + len(content.rstrip(b"\0")))
+            at += SCANNED_BYTES
+        self.litter = (lower, last)
 
 
-def _read_group(file: BinaryIO, number: int, lower: int) -> Group | None:
-    """The group that begins at an offset, if there is a good one."""
-    file.seek(lower)
-    sums = _unpack_header(file.read(GROUP_HEADER.size), number, lower)
-    if sums is None:
-        return None
-    length, checksum = sums
-    payload = file.read(length)
-    if len(payload) < length or crc32(payload) != checksum:
-        return None
-    return Group(lower, lower + GROUP_HEADER.size + length, tuple(_unpack_frames(payload)))
-
-
-def _find_header(file: BinaryIO, number: int, lower: int) -> int | None:
-    """The offset of the first good group header behind `lower`."""
-    file.seek(lower)
-    rest = file.read()
-    at = rest.find(MARK, 1)
-    while at >= 0:
-        if _unpack_header(rest[at : at + GROUP_HEADER.size], number, lower + at) is not None:
-            return lower + at
-        at = rest.find(MARK, at + 1)
-    return None
-
-
-def _unpack_header(header: bytes, number: int, offset: int) -> tuple[int, int] | None:
-    """The length and the checksum of a group's payload, if this is a good header and belongs at this offset."""
-    if len(header) < GROUP_HEADER.size:
-        return None
-    mark, length, checksum, place = GROUP_HEADER.unpack(header)
-    if mark != MARK or place != crc32(PLACE.pack(number, offset, length, checksum)):
-        return None
-    return length, checksum
-
-
-def _unpack_frames(payload: bytes) -> Iterator[bytes]:
-    at = 0
-    while at < len(payload):
-        (length,) = FRAME_HEADER.unpack_from(payload, at)
-        at += FRAME_HEADER.size
-        yield payload[at : at + length]
-        at += length
-
-
-def _group_bytes(frames: Sequence[bytes | memoryview]) -> int:
-    return GROUP_HEADER.size + sum([FRAME_HEADER.size + len(frame) for frame in frames])
-
-
-def _pack_group(frames: Sequence[bytes | memoryview], number: int, offset: int, *, room_bytes: int = 0) -> bytes:
-    """A group, and zeros after it; joined once, because for large groups copying costs as much as the disk."""
-    parts = [part for frame in frames for part in (FRAME_HEADER.pack(len(frame)), frame)]
-    length, checksum = 0, 0
-    for part in parts:
-        length, checksum = length + len(part), crc32(part, checksum)
-    place = crc32(PLACE.pack(number, offset, length, checksum))
-    return b"".join([GROUP_HEADER.pack(MARK, length, checksum, place), *parts, bytes(room_bytes)])
-
-
-def _pack_file_header(number: int) -> bytes:
-    start = FILE_HEADER.pack(MAGIC, FORMAT, number, 0)[:-4]
-    return start + crc32(start).to_bytes(4, "big")
-
-
-def _write_all(descriptor: int, content: bytes, offset: int) -> None:
-    """Write at an offset however many calls it takes: the system may take less than it is given."""
-    remaining = memoryview(content)
-    while remaining:
-        written = os.pwrite(descriptor, remaining, offset)
-        remaining, offset = remaining[written:], offset + written
+def state_groups(file: OpenFile, header: FileHeader) -> Iterator[Group]:
+    """The groups of a file that was synced before it got its name: whatever is wrong there is damage."""
+    read, seed = Window(file).read, header.seed
+    lower = len(header.pack())
+    while (found := read_header(read, seed, lower)) is not None and found.heads_bytes:
+        group = read_group(read, found, lower)
+        if group is None:
+            raise StoreDamaged(file.path, lower, "the group that begins here is not what it was")
+        yield group
+        lower = group.upper
+    if found is None:
+        raise StoreDamaged(file.path, lower, "a group should begin here")
+    file.size = lower + HEADER.size
+    if file.size != file.length:
+        raise StoreDamaged(file.path, file.size, "the file should end here")

@@ -7,14 +7,16 @@ number of the invariant and the story of whoever is involved.
 
 from typing import TYPE_CHECKING
 
+from lineage_stash.core.checkpoint import age
 from lineage_stash.core.entry import size_bytes
 from lineage_stash.core.frontier import START
 from lineage_stash.core.history import Decision
-from lineage_stash.core.ids import Index, PeerId
+from lineage_stash.core.ids import Epoch, Index, PeerId
 from lineage_stash.core.peer import Peer
 from lineage_stash.store import contract
+from lineage_stash.store.replica import NO_EPOCH
 from lineage_stash.testing.following import Following
-from lineage_stash.testing.ghosts import StrayNoticed, hash_of
+from lineage_stash.testing.ghosts import StrayNoticed, hash_of, is_whole
 from lineage_stash.testing.stories import say
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ class Checker(Following):
     def __init__(self, world: "World") -> None:
         super().__init__(world)
         self.fenced: dict[tuple[int, PeerId], int] = {}
+        self.sealed: dict[int, Epoch] = {}
 
     # the world around
 
@@ -77,8 +80,15 @@ class Checker(Following):
                     "4 exactly once", f"{peer.id} left, but {callee} ran only {ran} of its calls", peer.id, callee
                 )
 
-    def after_request(self, asker: "Process", replica: int, request: object, reply: object) -> None:
-        """What replicas delete must be covered by a durable checkpoint; what is fenced must stay out."""
+    def after_request(self, asker: "Process", replica: int, epoch: Epoch, request: object, reply: object) -> None:
+        """What replicas delete must be covered by a durable checkpoint; what is fenced or sealed must stay out."""
+        if isinstance(reply, contract.Elsewhere):
+            return
+        if isinstance(request, contract.Seal):
+            self.sealed[replica] = max(self.sealed.get(replica, NO_EPOCH), request.epoch)
+        elif NO_EPOCH < epoch <= self.sealed.get(replica, NO_EPOCH):
+            self.fail("19 epochs", f"replica {replica} took a {type(request).__name__} of epoch {epoch}, which is "
+                      "sealed", asker.address)  # fmt: skip
         if isinstance(request, contract.Truncate):
             kept = self.newest_durable(request.peer)
             if kept is None or kept.upper < request.below:
@@ -89,12 +99,16 @@ class Checker(Following):
                 self.fenced[(replica, peer)] = max(self.fenced.get((replica, peer), incarnation), incarnation)
         if isinstance(request, contract.PutCheckpoint) and isinstance(reply, contract.Stored) and reply.stored:
             checkpoint = request.checkpoint
-            if checkpoint.incarnation <= self.fenced.get((replica, checkpoint.peer), -1):
+            if checkpoint.incarnation <= self.fenced.get((replica, checkpoint.peer), -1) and not request.copied:
                 self.fail("13 zombies", f"replica {replica} took a checkpoint of {checkpoint.peer}@"
                           f"{checkpoint.incarnation} after fencing it", asker.address)  # fmt: skip
             if checkpoint.upper > len(self.logs.get(checkpoint.peer, ())):
                 self.fail("13 zombies", f"replica {replica} took a checkpoint of {checkpoint.peer}@"
                           f"{checkpoint.incarnation} beyond its surviving log", asker.address)  # fmt: skip
+            for kept in self.world.replicas[replica].checkpoints[checkpoint.peer]:
+                if not is_whole(kept, self.world.replicas[replica]):
+                    self.fail("12 deleted too early", f"replica {replica} keeps a checkpoint of {kept.peer} at "
+                              f"{kept.upper} without its chunks", asker.address)  # fmt: skip
 
     def after_output(self, process: "Process", peer: PeerId, number: int, value: bytes) -> None:
         """An output leaves once, always the same, and only when its past is committed."""
@@ -169,6 +183,19 @@ class Checker(Following):
         if waiting:
             self.fail("16 zero waits", f"{', '.join(waiting)} waited for the store", *self.world.members)
 
+    def before_succession(self, successor: contract.ReplicaSet) -> None:
+        """The next replica set has all that the present one may have confirmed: logs, checkpoints and fences."""
+        present = self.world.sets[-1]
+        for peer in self.logs:
+            upper = max(self.committed.get(peer, START), self.held_below(peer, present))
+            if upper and not self.is_held(peer, upper, successor):
+                self.fail("19 epochs", f"{successor} lacks {peer} below {upper}, which is durable", peer)
+            before, after = self.newest_durable(peer), self.newest_durable(peer, successor)
+            if before is not None and (after is None or age(after) < age(before)):
+                self.fail("19 epochs", f"{successor} lacks the checkpoint of {peer} at {before.upper}", peer)
+            if self.fenced_below(peer, present) > self.fenced_below(peer, successor):
+                self.fail("19 epochs", f"{successor} lets in a life of {peer} that was fenced", peer)
+
     # the end
 
     def stuck(self) -> None:
@@ -213,9 +240,14 @@ class Checker(Following):
                 self.fail("9 committed in the end", f"{process.address} still needs {process.peer.lineage.needs}",
                           process.peer.id)  # fmt: skip
             self._check_all_ran(process.peer)
+        present = self.world.sets[-1]
         for peer, log in self.logs.items():
-            if not self.truly_durable(peer, Index(len(log))):
+            if log and not self.is_held(peer, Index(len(log)), present):
                 self.fail("9 committed in the end", f"the log of {peer} is not committed to {len(log)}", peer)
+            base = max([of.logs[peer].base for of in self.replicas_of(present) if peer in of.logs], default=START)
+            kept = self.newest_durable(peer)
+            if base > (kept.upper if kept is not None else START):
+                self.fail("12 deleted too early", f"{peer} is truncated below {base} without a checkpoint there", peer)
         for (peer, number), (_, value, _) in self.emitted.items():
             if not self.has_gone(peer) and self.outputs.get((peer, number)) != value:
                 self.fail("4 exactly once", f"output {number} of {peer} never left, or left otherwise", peer)

@@ -346,7 +346,7 @@ class Following(Ghosts):
         checkpoint = peer.durability.checkpoint_under_way
         assert checkpoint is not None
         key = (followed.process.address, checkpoint.upper)
-        self.captured[key] = (followed.process.fingerprint(), self._submitted(peer))
+        self.captured[key] = (followed.process.packed_fingerprint(), self._submitted(peer))
 
     def _submitted(self, peer: Peer) -> dict[PeerId, int]:
         return {callee: int(c.outbox.calls.upper) for callee, c in peer.counterparts.items()}

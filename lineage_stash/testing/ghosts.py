@@ -4,15 +4,21 @@ For each log the entries that really happened and all they depend on, for each c
 for each output when it was made. What a round ends is forgotten here too, because it never happened.
 """
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from lineage_stash import codec
 from lineage_stash.core.checkpoint import Checkpoint, age
 from lineage_stash.core.entry import Entry, Ran
 from lineage_stash.core.frontier import START, Frontier
 from lineage_stash.core.history import Decision
 from lineage_stash.core.ids import CallId, Incarnation, Index, PeerId, Seqno
 from lineage_stash.core.peer import Peer
+from lineage_stash.store.chunks import digest_of
+from lineage_stash.store.contract import ReplicaSet
+from lineage_stash.store.replica import Log, Replica
+from lineage_stash.store.states import digests_in
 from lineage_stash.testing.stories import Story
 
 if TYPE_CHECKING:
@@ -75,26 +81,43 @@ class Ghosts:
         ghosts = self.logs.get(peer, [])
         if upper == 0 or upper <= self.committed.get(peer, START):
             return True
-        if upper > len(ghosts):
-            return False
-        holders = 0
-        for replica in self.world.replicas:
-            log = replica.logs.get(peer)
-            if log is None or log.upper < upper:
-                continue
-            if log.base >= upper or log.entries[upper - 1 - log.base] == ghosts[upper - 1].entry:
-                holders += 1
-        return holders > len(self.world.replicas) // 2
+        return upper <= len(ghosts) and self.is_held(peer, upper, self.world.sets[-1])
 
-    def newest_durable(self, peer: PeerId) -> Checkpoint | None:
-        """The newest checkpoint that a majority of replicas has."""
-        majority = len(self.world.replicas) // 2 + 1
-        counts: dict[tuple[Index, bool, Incarnation], list[Checkpoint]] = {}
-        for replica in self.world.replicas:
-            for checkpoint in replica.checkpoints.get(peer, ()):
-                counts.setdefault(age(checkpoint), []).append(checkpoint)
-        durable = [found[0] for found in counts.values() if len(found) >= majority]
-        return max(durable, key=age, default=None)
+    def replicas_of(self, replica_set: ReplicaSet) -> list[Replica]:
+        return [self.world.replicas[number] for number in replica_set.replicas]
+
+    def is_held(self, peer: PeerId, upper: Index, replica_set: ReplicaSet) -> bool:
+        """Whether a majority of a replica set holds what really happened."""
+        holders = [of for of in self.replicas_of(replica_set) if self._holds_entry(of, peer, Index(upper - 1))]
+        return len(holders) >= replica_set.majority
+
+    def _holds_entry(self, replica: Replica, peer: PeerId, index: Index) -> bool:
+        log = replica.logs.get(peer)
+        if log is None or log.upper <= index:
+            return False
+        return log.base > index or entry_at(log, index) == self.logs[peer][index].entry
+
+    def held_below(self, peer: PeerId, replica_set: ReplicaSet) -> Index:
+        """Below which index a majority of a replica set holds what really happened, known to anyone or not."""
+        upper = len(self.logs.get(peer, ()))
+        while upper and not self.is_held(peer, Index(upper), replica_set):
+            upper -= 1
+        return Index(upper)
+
+    def fenced_below(self, peer: PeerId, replica_set: ReplicaSet) -> Incarnation:
+        """Below which incarnation a majority of a replica set refuses a peer."""
+        fences = [replica.fenced.get(peer, Incarnation(0)) for replica in self.replicas_of(replica_set)]
+        return sorted(fences, reverse=True)[replica_set.majority - 1]
+
+    def newest_durable(self, peer: PeerId, replica_set: ReplicaSet | None = None) -> Checkpoint | None:
+        """The newest checkpoint such that a majority of replicas has it, or a newer one, with all its chunks."""
+        replica_set = replica_set or self.world.sets[-1]
+        newest: list[Checkpoint] = []
+        for replica in self.replicas_of(replica_set):
+            whole = [kept for kept in replica.checkpoints.get(peer, ()) if is_whole(kept, replica)]
+            newest.extend(whole[-1:])
+        newest.sort(key=age, reverse=True)
+        return newest[replica_set.majority - 1] if len(newest) >= replica_set.majority else None
 
     def covered(self, callee: PeerId, caller: PeerId, *, by_content: bool) -> Seqno:
         kept = self.newest_durable(callee)
@@ -133,6 +156,26 @@ class Ghosts:
                 del self.emitted[key]
         for call in [call for call, (_, needs) in self.calls.items() if needs.get(peer, START) > index]:
             del self.calls[call]
+
+
+@lru_cache(maxsize=4096)
+def entries_in(body: bytes) -> tuple[Entry, ...]:
+    """What a span's body holds."""
+    return codec.unpack_body(body)
+
+
+def entry_at(log: Log, index: Index) -> Entry:
+    """An entry that a replica holds."""
+    span = next(span for span in log.spans if span.lower <= index < span.upper)
+    return entries_in(span.body)[index - span.first]
+
+
+def is_whole(checkpoint: Checkpoint, replica: Replica) -> bool:
+    """Whether a replica has all chunks of a checkpoint, as they were."""
+    chunks = replica.chunks.get(checkpoint.peer, {})
+    return all(
+        digest in chunks and digest_of(chunks[digest].body) == digest for digest in digests_in(checkpoint)
+    )  # fmt: skip
 
 
 def hash_of(payload: bytes) -> int:

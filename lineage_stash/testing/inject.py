@@ -6,12 +6,13 @@ For tests and benchmarks of your own programs, on the machine where their proces
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation
 from lineage_stash.on_ray.api import ActorHandle, current
-from lineage_stash.on_ray.registry import COORDINATOR, REPLICA
+from lineage_stash.on_ray.registry import COORDINATOR, replica_name
 from lineage_stash.shell import address_of
+from lineage_stash.store.contract import ReplicaId
 
 UP_WITHIN_S = 60.0
 
@@ -67,16 +68,26 @@ def coordinator_pid() -> int:
     return place.pid
 
 
-def replica_pid() -> int:
-    """The process of the store's replica."""
-    place = current().process.registry.place_of(REPLICA)
+def replica_pid(replica: ReplicaId | None = None) -> int:
+    """The process of a replica of the store; of the first one, if none is named."""
+    registry = current().process.registry
+    named = registry.present_set().replicas[0] if replica is None else replica
+    place = registry.place_of(replica_name(named))
     if place is None:
-        raise LookupError(f"no {REPLICA} is registered")
+        raise LookupError(f"no {replica_name(named)} is registered")
     return place.pid
 
 
-def disturb_store(*, pause: bool = False, delay_ms: float = 0.0) -> None:
-    """Have the store answer nothing, or answer late; without arguments, have it answer as always."""
+def replica_pids() -> dict[ReplicaId, int]:
+    """The processes of all replicas that the store has now."""
+    return {replica: replica_pid(replica) for replica in current().process.registry.present_set().replicas}
+
+
+def disturb_store(*, pause: bool = False, delay_ms: float = 0.0,
+                  replicas: Sequence[ReplicaId] | None = None) -> None:  # fmt: skip
+    """Have replicas answer nothing, or answer late; without a disturbance, as always. Without names, all of them."""
     process = current().process
+    disturbed = process.registry.present_set().replicas if replicas is None else replicas
     with process.lock:
-        process.control(REPLICA, pause=pause, delay_ms=delay_ms)
+        for replica in disturbed:
+            process.control(replica_name(replica), pause=pause, delay_ms=delay_ms)

@@ -1,23 +1,35 @@
 """A simulated process: every port of one shell, and the user's program, on one node."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from lineage_stash import codec
 from lineage_stash.core import effects, events
 from lineage_stash.core.history import Decision, History
-from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId, Round
+from lineage_stash.core.ids import Epoch, Incarnation, Index, Member, NodeId, PeerId, Round
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.recovery import Coordinator
 from lineage_stash.ports import Dead, Frame, in_one_piece
-from lineage_stash.shell import NoLife, Shell, open_store, restore
+from lineage_stash.restoring import NoLife, restore
+from lineage_stash.shell import Shell, open_store
+from lineage_stash.store.contract import ReplicaId, ReplicaSet, Ticket
+from lineage_stash.store.states import Buffer, pack_state, unpack_state
+from lineage_stash.store.succession import Phase, Succession
 from lineage_stash.testing.programs import Running, State, run_call, run_main
 
 if TYPE_CHECKING:
     from lineage_stash.testing.world import World
 
 TICK_MS = 20
+INLINE_BYTES = 6
+MOST_INLINE_BYTES = 1 << 20
+CHUNK_BYTES = 4
+
+
+def cut_small(content: Buffer) -> list[Buffer]:
+    """Chunks so small that every other state has some."""
+    return [content[at : at + CHUNK_BYTES] for at in range(0, len(content), CHUNK_BYTES)]
 
 
 class Process:
@@ -35,13 +47,15 @@ class Process:
         self.state = State()
         self.running: Running | None = None
         self.store: Any = None
+        self.succession: Succession | None = None
+        self.successions = 0
         self._tick_pending = False
 
     # start
 
     def start_peer(self, member: Member, history: History, ignored: Dead) -> None:
         """Begin a peer's first incarnation, or restore a later one."""
-        self.store = open_store(len(self.world.replicas), history, self)
+        self.store = open_store(self.world.sets[-1], history, self, self)
         if history.incarnation(member.peer) == 0:
             self._begin(Peer(member, Incarnation(0), history, self._policy(member), ignored=ignored))
         else:
@@ -68,7 +82,7 @@ class Process:
 
     def start_coordinator(self, coordinator: Coordinator) -> None:
         """Begin a coordinator."""
-        self.store = open_store(len(self.world.replicas), coordinator.history, self)
+        self.store = open_store(self.world.sets[-1], coordinator.history, self, self)
         self._join(coordinator)
         self._feed(events.CoordinatorStarted())
         self._tick_later()
@@ -115,10 +129,9 @@ class Process:
 
     def on_replica_answer(self, replica: int, number: int, frame: bytes) -> None:
         """A replica has answered."""
-        if self.shell is not None:
-            self.shell.on_replica_answer(replica, number, frame)
-        else:
-            self.store.on_reply(replica, number, codec.decode(frame))
+        reply = codec.decode(frame)
+        if self.succession is None or not self.succession.on_reply(number, reply):
+            self.store.on_reply(replica, number, reply)
 
     def _feed(self, event: object) -> None:
         if self.alive and self.shell is not None:
@@ -136,7 +149,37 @@ class Process:
             self.shell.tick()
         else:
             self.store.on_ticked()
+        if self.succession is not None:
+            self.succession.on_ticked()
         self._tick_later()
+
+    # the next replica set
+
+    def is_succeeding(self, current: ReplicaSet, lost: Collection[ReplicaId]) -> bool:
+        """Whether a set is on its way that follows the current one, and that has not lost its majority already."""
+        under_way = self.succession
+        if under_way is None or under_way.phase is Phase.OVER or under_way.current != current:
+            return False
+        successor = under_way.successor
+        return len([replica for replica in successor.replicas if replica not in lost]) >= successor.majority
+
+    def succeed(self, current: ReplicaSet, successor: ReplicaSet) -> None:
+        """Make another replica set; a coordinator does."""
+        self.successions += 1
+        self.succession = Succession(current, successor, codec.encode_in_pieces, self.ask_replica, self._publish_set,
+                                     self.successions)  # fmt: skip
+        self.succession.begin()
+
+    def _publish_set(self, successor: ReplicaSet) -> None:
+        assert self.succession is not None
+        published = self.succession.on_published
+
+        def action() -> Callable[[], None]:
+            standing = self.world.publish_set(successor)
+            return lambda: published(standing)
+
+        if self._may_send():
+            self.world.registry(self, action)
 
     # Transport
 
@@ -152,10 +195,10 @@ class Process:
         if self._may_send():
             self.world.transmit(address, in_one_piece(frame))
 
-    def ask_replica(self, replica: int, number: int, frame: Frame) -> None:
+    def ask_replica(self, replica: ReplicaId, ticket: Ticket, frame: Frame) -> None:
         """Put a request on the network."""
         if self._may_send():
-            self.world.ask_replica(self, replica, number, in_one_piece(frame))
+            self.world.ask_replica(self, replica, ticket, in_one_piece(frame))
 
     # Outside
 
@@ -209,6 +252,15 @@ class Process:
 
         self.world.registry(self, action)
 
+    def fetch_set(self, after: Epoch, then: Callable[[ReplicaSet], None]) -> None:
+        """The newest set of the store."""
+
+        def action() -> Callable[[], None]:
+            newest = self.world.sets[-1]
+            return lambda: then(newest) if newest.epoch > after else None
+
+        self.world.registry(self, action)
+
     def has_retired(self, peer: PeerId, then: Callable[[bool], None]) -> None:
         """Whether a peer has left a record."""
         self.world.registry(self, lambda: lambda: then(peer in self.world.retired))
@@ -239,10 +291,11 @@ class Process:
         if not self.alive:
             return
         if isinstance(effect, effects.RestoreState):
-            self.state = State(effect.state)
+            self.state = State(unpack_state(effect.state, self.store.chunks))
             return
         if isinstance(effect, effects.CaptureState):
-            captured = events.StateCaptured(self.state.pack())
+            packed, self.store.chunks = self._pack_state()
+            captured = events.StateCaptured(packed)
             if self.world.draw.random() < 0.2:
                 self.world.later(self.world.delay(), lambda: self.when_awake(lambda: self._feed(captured)))
             else:
@@ -284,6 +337,14 @@ class Process:
         if self.alive:
             self.alive = False
             self.world.checker.after_stop(self, reason)
+
+    def _pack_state(self) -> tuple[bytes, dict[bytes, Buffer]]:
+        most = INLINE_BYTES if self.world.schedule.chunked else MOST_INLINE_BYTES
+        return pack_state(self.state.pack(), inline_bytes=most, cut=cut_small)
+
+    def packed_fingerprint(self) -> int:
+        """A checksum of the program's state as a checkpoint has it."""
+        return crc32(self._pack_state()[0])
 
     def fingerprint(self) -> int:
         """A checksum of the program's state."""

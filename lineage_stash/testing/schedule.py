@@ -51,6 +51,17 @@ class Schedule(NamedTuple):
     calls_per_message: int = 1024
     strays: bool = False
     """Programs do not repeat themselves exactly; that must be noticed."""
+    chunked: bool = False
+    """Checkpoints are large enough to be in chunks."""
+    buffer_cap_bytes: int = 1 << 20
+    under_way_bytes: int = 1 << 20
+    """So little in some worlds that payloads are spilled and calls wait for room."""
+    losses: tuple[int, ...] = ()
+    """At which steps a replica loses its disk for good, so that another one must take its place."""
+    moves: tuple[int, ...] = ()
+    """At which steps somebody wants another replica set although nobody was lost: one replaced, or three for one."""
+    fragile: bool = False
+    """The first replica that is brought up loses its disk while it joins, or soon after."""
 
 
 FAULT_KINDS = (
@@ -58,6 +69,10 @@ FAULT_KINDS = (
     *["crash mid-send", "node", "pause", "suspect", "replica", "second coordinator"] * 2,
     *["coordinator", "coordinators", "coordinator asleep", "store", "registry"],
 )
+
+
+STORE_SALT = 0x5707E
+MOST_REPLICAS = 3
 
 
 def draw_schedule(seed: int) -> Schedule:
@@ -88,7 +103,20 @@ def draw_schedule(seed: int) -> Schedule:
         return schedule._replace(store_away=True, loss=0.0, faults=(), stash_cap_bytes=1 << 20, drivers=drivers)
     schedule = schedule._replace(calls_per_message=draw.choice((1024, 1024, 1024, 1, 2)))
     lost_replica = schedule.replicas == 3 and special > 0.85
-    return schedule._replace(strays=special > 0.97, lost_replica=lost_replica)
+    # Drawn apart, so that the seeds of before keep their worlds.
+    apart = Random(seed ^ STORE_SALT)
+    may_lose = schedule.replicas == MOST_REPLICAS and not lost_replica
+    losses = apart.choice(((), (), (), (1,), (1, 1))) if may_lose else ()
+    schedule = schedule._replace(
+        strays=special > 0.97,
+        lost_replica=lost_replica,
+        chunked=apart.random() < 0.3,
+        buffer_cap_bytes=apart.choice((1 << 20, 1 << 20, 20)),
+        under_way_bytes=apart.choice((1 << 20, 1 << 20, 1)),
+        losses=tuple(sorted(apart.randrange(5, 160) for _ in losses)),
+    )
+    moves = (apart.randrange(5, 160),) if apart.random() < 0.15 and not lost_replica else ()
+    return schedule._replace(moves=moves, fragile=apart.random() < 0.3 and bool(schedule.losses or moves))
 
 
 def _draw_driver(draw: Random, number: int, actors: int) -> Driver:

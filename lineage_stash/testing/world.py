@@ -4,7 +4,7 @@ Everything happens in one queue ordered by time. Phase one is chaos: the schedul
 more loss, no more faults, replicas are back; then everything must come to its end, and the checker looks at all of it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -13,12 +13,13 @@ from random import Random
 from lineage_stash import codec
 from lineage_stash.core import events
 from lineage_stash.core.history import Decision, History
-from lineage_stash.core.ids import Incarnation, Member, NodeId, PeerId
+from lineage_stash.core.ids import Epoch, Incarnation, Member, NodeId, PeerId
 from lineage_stash.core.policy import Policy
 from lineage_stash.core.recovery import Coordinator, Phase
 from lineage_stash.ports import Dead
 from lineage_stash.shell import address_of
-from lineage_stash.store.replica import Replica
+from lineage_stash.store.contract import ReplicaId, ReplicaSet, Ticket
+from lineage_stash.store.replica import FIRST_EPOCH, Replica
 from lineage_stash.testing.checker import Checker
 from lineage_stash.testing.process import Process
 from lineage_stash.testing.programs import actor_name
@@ -29,6 +30,7 @@ HEAL_AT_STEP = 260
 MOST_STEPS = 6000
 SUPERVISE_MS = 30
 STORE_AWAY_MS = 1500
+GROWN_REPLICAS = 3
 FOR_EVER_MS = 1 << 60
 
 
@@ -44,6 +46,8 @@ class World:
             checkpoint_every_entries=schedule.checkpoint_every,
             stash_cap_bytes=schedule.stash_cap_bytes,
             patience_ticks=8,
+            buffer_cap_bytes=schedule.buffer_cap_bytes,
+            under_way_bytes=schedule.under_way_bytes,
         )
         self.draw = Random(schedule.seed ^ 0x5EED)
         self.now_ms = 0
@@ -54,7 +58,13 @@ class World:
         self.processes: dict[str, Process] = {}
         self.coordinators: list[Process] = []
         self.replicas = [Replica() for _ in range(schedule.replicas)]
+        self.sets = [ReplicaSet(FIRST_EPOCH, tuple(range(schedule.replicas)))]
         self.replica_down_until = [0] * schedule.replicas
+        self.wanted_replicas = schedule.replicas
+        self.lost: dict[ReplicaId, None] = {}
+        self.leaving: dict[ReplicaId, None] = {}
+        self.losses = list(schedule.losses)
+        self.moves = list(schedule.moves)
         self.store_was_away = schedule.store_away
         self.registry_away_until = 0
         self.members: dict[PeerId, Member] = {}
@@ -92,13 +102,15 @@ class World:
             self.now_ms, _, action = heappop(self._queue)
             if self.faults:
                 self._strike()
+            if self.losses or self.moves:
+                self._shake_store()
             action()
             pops += 1
             if pops % 16 == 0 and self.finished:
                 break
             if self.steps > MOST_STEPS:
                 self.checker.stuck()
-            if not self.healed and self.steps > HEAL_AT_STEP and not self.faults:
+            if not self.healed and self.steps > HEAL_AT_STEP and not self.faults and not (self.losses or self.moves):
                 self._heal()
         self.checker.finish()
 
@@ -137,6 +149,8 @@ class World:
                     continue
                 if counterpart.outbox.answered < counterpart.outbox.calls.upper or counterpart.inbox.queue:
                     return False
+        if len(self._staying()) < self.wanted_replicas:
+            return False
         return all(process.leader.phase is Phase.IDLE for process in self.coordinators if process.alive)
 
     # processes
@@ -195,6 +209,7 @@ class World:
             process = self.current(peer)
             if process is not None and not process.alive and peer not in self.retired and peer not in gone:
                 self._notice(process)
+        self._renew_set()
         self.later(SUPERVISE_MS, self._supervise)
 
     def _notice(self, process: Process) -> None:
@@ -228,23 +243,24 @@ class World:
             self.steps += 1
             process.when_awake(lambda: process.on_frame(frame))
 
-    def ask_replica(self, asker: Process, replica: int, number: int, frame: bytes) -> None:
+    def ask_replica(self, asker: Process, replica: ReplicaId, ticket: Ticket, frame: bytes) -> None:
         """Carry a request to a replica and the answer back."""
         if self.loses():
             return
-        self.later(self.delay(), lambda: self._at_replica(asker, replica, number, frame))
+        self.later(self.delay(), lambda: self._at_replica(asker, replica, ticket, frame))
 
-    def _at_replica(self, asker: Process, replica: int, number: int, frame: bytes) -> None:
+    def _at_replica(self, asker: Process, replica: ReplicaId, ticket: Ticket, frame: bytes) -> None:
         if self.replica_down_until[replica] > self.now_ms:
             return
         self.steps += 1
         request = codec.decode(frame)
         self.events += 1
-        reply = self.replicas[replica].handle(request)
-        self.checker.after_request(asker, replica, request, reply)
+        reply = self.replicas[replica].handle(request, ticket.epoch)
+        self.checker.after_request(asker, replica, ticket.epoch, request, reply)
         if self.loses():
             return
         answer = codec.encode(reply)
+        number = ticket.number
         self.later(self.delay(), lambda: asker.when_awake(lambda: asker.on_replica_answer(replica, number, answer)))
 
     # registry
@@ -281,12 +297,83 @@ class World:
     def _heal(self) -> None:
         self.healed = True
         self.faults.clear()
+        self.losses.clear()
+        self.moves.clear()
         if self.schedule.store_away:
             return
-        self.replica_down_until = [0] * len(self.replicas)
+        self._take_down(range(len(self.replicas)), 0)
         self.registry_away_until = 0
         if self.schedule.lost_replica:
             self.replica_down_until[self.schedule.seed % len(self.replicas)] = FOR_EVER_MS
+
+    def _take_down(self, replicas: Iterable[ReplicaId], until_ms: int) -> None:
+        """Replicas are away for a while; those that are lost stay lost."""
+        for replica in replicas:
+            if replica not in self.lost:
+                self.replica_down_until[replica] = until_ms
+
+    def _shake_store(self) -> None:
+        """A replica loses its disk for good, or somebody wants another set."""
+        present = self.sets[-1].replicas
+        if self.losses and self.losses[0] <= self.steps and not any(replica in self.lost for replica in present):
+            del self.losses[0]
+            self._lose(present[self.draw.randrange(len(present))])
+        if self.moves and self.moves[0] <= self.steps:
+            del self.moves[0]
+            if len(present) == 1:
+                self.wanted_replicas = GROWN_REPLICAS
+            else:
+                self.leaving[present[self.draw.randrange(len(present))]] = None
+
+    def _lose(self, replica: ReplicaId) -> None:
+        """Never a second one of a set while the first is not replaced."""
+        present = self.sets[-1].replicas
+        if self.healed or (replica in present and (len(present) == 1 or any(of in self.lost for of in present))):
+            return
+        self.checker.story.tell("store", f"replica {replica} loses its disk")
+        self.lost[replica] = None
+        self.replica_down_until[replica] = FOR_EVER_MS
+
+    def _staying(self) -> tuple[ReplicaId, ...]:
+        """Who of the newest set is to be in the next one too."""
+        return tuple(of for of in self.sets[-1].replicas if of not in self.lost and of not in self.leaving)
+
+    def _renew_set(self) -> None:
+        """What the coordinator's side of Ray does: have a coordinator replace those that are lost or leave."""
+        coordinator = self.coordinator if len(self._staying()) < self.wanted_replicas else None
+        if coordinator is not None:
+            process = self.processes[coordinator]
+            process.when_awake(lambda: self._propose_set(process))
+
+    def _propose_set(self, process: Process) -> None:
+        current, staying = self.sets[-1], self._staying()
+        if process.is_succeeding(current, self.lost):
+            return
+        joining: list[ReplicaId] = []
+        while len(staying) + len(joining) < self.wanted_replicas:
+            joining.append(self._joining_replica((*current.replicas, *joining)))
+        if joining:
+            process.succeed(current, ReplicaSet(Epoch(current.epoch + 1), (*staying, *joining)))
+
+    def _joining_replica(self, taken: tuple[ReplicaId, ...]) -> ReplicaId:
+        """One that somebody has started or that was in a set once, with whatever it has; or a new one."""
+        there = [of for of in range(len(self.replicas)) if of not in taken and of not in self.lost]
+        if there and self.draw.random() < 0.5:
+            return there[self.draw.randrange(len(there))]
+        self.replicas.append(Replica())
+        self.replica_down_until.append(0)
+        fresh = len(self.replicas) - 1
+        if self.schedule.fragile and fresh == self.schedule.replicas:
+            self.later(self.draw.randrange(2, 120), lambda: self._lose(fresh))
+        return fresh
+
+    def publish_set(self, successor: ReplicaSet) -> ReplicaSet:
+        """Put-if-absent: the set that stands for this epoch."""
+        if len(self.sets) < successor.epoch:
+            self.checker.before_succession(successor)
+            self.sets.append(successor)
+            self.checker.story.tell("store", f"epoch {successor.epoch} begins with replicas {successor.replicas}")
+        return self.sets[successor.epoch - 1]
 
     def _strike(self) -> None:
         while self.faults and self.faults[0].step <= self.steps:
@@ -333,9 +420,8 @@ class World:
         for process in list(self.processes.values()):
             if process.node == node:
                 self.crash(process)
-        for replica in range(len(self.replicas)):
-            if NodeId(f"n{replica % self.schedule.nodes}") == node:
-                self.replica_down_until[replica] = self.now_ms + fault.length_ms
+        there = [at for at in range(len(self.replicas)) if NodeId(f"n{at % self.schedule.nodes}") == node]
+        self._take_down(there, self.now_ms + fault.length_ms)
 
     def _pause(self, fault: Fault) -> None:
         if (process := self._pick(fault)) is not None:
@@ -371,11 +457,11 @@ class World:
         self.start_coordinator()
 
     def _replica_away(self, fault: Fault) -> None:
-        self.replica_down_until[fault.target % len(self.replicas)] = self.now_ms + fault.length_ms
+        self._take_down((fault.target % len(self.replicas),), self.now_ms + fault.length_ms)
         self.store_was_away = True
 
     def _store_away(self, fault: Fault) -> None:
-        self.replica_down_until = [self.now_ms + fault.length_ms] * len(self.replicas)
+        self._take_down(range(len(self.replicas)), self.now_ms + fault.length_ms)
         self.store_was_away = True
 
     def _registry_away(self, fault: Fault) -> None:

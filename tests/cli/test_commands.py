@@ -11,13 +11,19 @@ import pytest
 from ray.exceptions import AuthenticationError
 from typer.testing import CliRunner
 
-from lineage_stash.cli import cluster, examine, main
-from lineage_stash.cli.cluster import Cluster, NotJoined, explain
+from lineage_stash.cli import cluster, examine, folders, main
+from lineage_stash.cli.cluster import Cluster, NoCluster, NotJoined, explain
 from lineage_stash.cli.commands import app
-from tests.cli.planes import NODE, MemoryPlane
+from tests.cli.planes import MemoryPlane, cluster_of
 
-COMMANDS = ("status", "recoveries", "doctor")
+COMMANDS = (("status",), ("recoveries",), ("doctor",), ("runs",), ("rm", "driver-1"), ("gc",))
 runner = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "120"})
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if no Ray cluster ran on this machine."""
+    monkeypatch.setattr(folders, "live_sessions", frozenset)
 
 
 @pytest.fixture
@@ -27,7 +33,7 @@ def plane(monkeypatch: pytest.MonkeyPatch) -> MemoryPlane:
 
     @contextmanager
     def joined(_: str | None) -> Iterator[Cluster]:
-        yield Cluster("192.0.2.7:6379", NODE, found, 1.0)
+        yield cluster_of(found)
 
     monkeypatch.setattr(cluster, "joined", joined)
     return found
@@ -47,21 +53,21 @@ def test_help_loads_no_ray() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_explains_the_options(command: str) -> None:
-    result = runner.invoke(app, [command, "--help"])
+def test_help_explains_the_options(command: tuple[str, ...]) -> None:
+    result = runner.invoke(app, [*command, "--help"])
     assert result.exit_code == 0
     assert all(word in result.output for word in ("--format", "table", "json", "--address", "RAY_ADDRESS"))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_unknown_format_is_refused(command: str) -> None:
-    assert runner.invoke(app, [command, "--format", "xml"]).exit_code == 2
+def test_unknown_format_is_refused(command: tuple[str, ...]) -> None:
+    assert runner.invoke(app, [*command, "--format", "xml"]).exit_code == 2
 
 
 @pytest.mark.usefixtures("_no_cluster")
-@pytest.mark.parametrize("command", ["status", "recoveries"])
-def test_no_cluster_is_one_line_and_exit_code_1(command: str) -> None:
-    result = runner.invoke(app, [command, "--format", "json"])
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != ("doctor",)])
+def test_no_cluster_is_one_line_and_exit_code_1(command: tuple[str, ...]) -> None:
+    result = runner.invoke(app, [*command, "--format", "json"])
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", "stash: no cluster: start one\n")
 
 
@@ -152,17 +158,20 @@ def test_address_where_nobody_listens_is_told_at_once() -> None:
     [(AuthenticationError("no token"), ""), (ConnectionError("failed"), "RPC error: InvalidAuthToken: missing")],
 )
 def test_refused_token_says_how_to_send_one(error: Exception, said: str) -> None:
-    assert "set RAY_AUTH_MODE=token" in explain(error, said, "192.0.2.7:6379")
+    assert "set RAY_AUTH_MODE=token" in str(explain(error, said, "192.0.2.7:6379"))
+    assert not isinstance(explain(error, said, "auto"), NoCluster)
 
 
 def test_no_cluster_on_this_machine_says_how_to_start_one() -> None:
-    assert "ray start --head" in explain(ConnectionError("Could not find any running Ray instance."), "", "auto")
+    found = explain(ConnectionError("Could not find any running Ray instance."), "", "auto")
+    assert isinstance(found, NoCluster)
+    assert "ray start --head" in str(found)
 
 
 def test_other_failures_are_told_in_one_line() -> None:
     error = ConnectionError("Failed to connect")
     error.__cause__ = RuntimeError("This node has no raylet.\nStart one.")
-    assert explain(error, "", "192.0.2.7:6379").endswith("This node has no raylet. Start one.")
+    assert str(explain(error, "", "192.0.2.7:6379")).endswith("This node has no raylet. Start one.")
 
 
 def test_stash_is_installed_as_a_command() -> None:

@@ -12,7 +12,8 @@ from rich.console import Console
 from lineage_stash.cli import doctor, examine, show
 from lineage_stash.cli.doctor import Check, Folder, Verdict
 from lineage_stash.cli.records import Recovery, read, unclaimed
-from tests.cli.planes import NODE, MemoryPlane
+from tests.cli.listeners import Store
+from tests.cli.planes import ALIVE, NODE, NODES, MemoryPlane
 
 WANTED = SpecifierSet(">=2.60,<2.61")
 NOW_S = 10_000.0
@@ -30,7 +31,10 @@ OK = [
     doctor.judge_open_files(resource.RLIM_INFINITY, "process 1"),
     doctor.judge_secret(True),
     doctor.judge_coordinator("coordinator-1", 0.3, ""),
-    doctor.judge_replica("replica-0", 0.3, ""),
+    doctor.judge_replica("replica-0", 0.3, "", has_majority=True),
+    doctor.judge_placement(1, ("a", "b", "c"), "a promise"),
+    doctor.judge_placement(1, ("a",), "a promise"),
+    doctor.judge_fact_storage("redis"),
     doctor.judge_space("/store", 1 << 40),
     doctor.judge_sync(1.5, ""),
     doctor.judge_folder(FOLDER, 5),
@@ -43,7 +47,11 @@ WARNINGS = [
     doctor.judge_java(8, "/java"),
     doctor.judge_open_files(1024, "process 1"),
     doctor.judge_coordinator("coordinator-1", 400.0, ""),
-    doctor.judge_replica("replica-0", 400.0, ""),
+    doctor.judge_replica("replica-0", 400.0, "", has_majority=True),
+    doctor.judge_replica("replica-0", None, "connection refused", has_majority=True),
+    doctor.judge_placement(1, ("a", "a", "b"), "a promise"),
+    doctor.judge_fact_storage("memory"),
+    doctor.judge_fact_storage(""),
     doctor.judge_space("/store", 500 << 20),
     doctor.judge_sync(80.0, ""),
     doctor.judge_loops(recoveries("driver-1/A-1", 9_980.0, 9_990.0, 9_995.0), NOW_S),
@@ -55,7 +63,7 @@ PROBLEMS = [
     doctor.judge_secret(False),
     doctor.judge_coordinator(None, None, ""),
     doctor.judge_coordinator("coordinator-1", None, "connection refused"),
-    doctor.judge_replica("replica-0", None, "connection refused"),
+    doctor.judge_replica("replica-0", None, "connection refused", has_majority=False),
     doctor.judge_space("/store", 1000),
     doctor.judge_sync(None, "/store: permission denied"),
     doctor.judge_folder(FOLDER, 6),
@@ -115,18 +123,49 @@ def test_sync_is_measured_in_the_folder_and_leaves_nothing_behind(tmp_path: Path
 
 def test_store_in_a_folder_that_is_gone_is_a_problem(tmp_path: Path) -> None:
     plane = MemoryPlane()
-    plane.add_services()
-    plane.facts["storage"] = str(tmp_path / "gone").encode()
+    plane.add_services(folder=str(tmp_path / "gone"))
     assert [check.verdict for check in examine.check_storage(read(plane), NODE)] == [Verdict.PROBLEM]
 
 
-def test_store_on_another_node_is_not_measured_here(tmp_path: Path) -> None:
+def test_only_the_disks_of_replicas_on_this_node_are_measured(tmp_path: Path) -> None:
     plane = MemoryPlane()
-    plane.add_services()
-    plane.facts["storage"] = str(tmp_path).encode()
+    plane.add_services(NODES, folder=str(tmp_path))
+    (tmp_path / "replica-0").mkdir()
+    space, sync = examine.check_storage(read(plane), NODE)
+    assert str(tmp_path / "replica-0") in space.found
+    assert sync.name == "sync of the store"
     (check,) = examine.check_storage(read(plane), "another node")
     assert check.verdict is Verdict.OK
-    assert NODE in check.found
+    assert all(node in check.found for node in NODES)
+
+
+def test_replicas_that_a_majority_makes_up_for_are_warnings(tmp_path: Path) -> None:
+    plane = MemoryPlane()
+    plane.add_services(NODES)
+    store = Store(tmp_path, plane, 3)
+    store.start()
+    try:
+        assert verdicts(plane) == ["ok", "ok", "ok", "ok"]
+        store.stop(1)
+        assert verdicts(plane) == ["ok", "ok", "warning", "ok"]
+        store.stop(2)
+        assert verdicts(plane) == ["ok", "ok", "problem", "problem"]
+    finally:
+        store.stop()
+
+
+def verdicts(plane: MemoryPlane) -> list[str]:
+    """Of the placement, and of each replica."""
+    return [check.verdict.value for check in examine.check_replicas(read(plane), NODE, ALIVE)]
+
+
+def test_replica_that_is_lost_or_whose_node_is_dead_is_told_with_the_reason() -> None:
+    plane = MemoryPlane()
+    plane.add_services(NODES)
+    plane.facts["lost/1"] = b"its folder was emptied"
+    found = {check.name: check.found for check in examine.check_replicas(read(plane), NODE, ALIVE - {NODES[2]})}
+    assert found["replica-1"] == "lost: its folder was emptied"
+    assert found["replica-2"] == "its node is dead"
 
 
 def test_socket_folder_that_others_may_enter_and_a_link_to_one_are_problems(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
-"""What the records say of each peer, and what is promised; no cluster, no terminal."""
+"""What the records say of each peer and of the store, and what is promised; no cluster, no terminal."""
 
 import json
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -8,8 +9,11 @@ from rich.console import Console
 from lineage_stash.cli import show, status
 from lineage_stash.cli.records import read
 from lineage_stash.cli.status import PeerStatus, State, Status, collect
-from lineage_stash.core.ids import PeerId
-from tests.cli.planes import NODE, MemoryPlane
+from lineage_stash.core.checkpoint import CallsFrom, CallsTo, Checkpoint
+from lineage_stash.core.ids import FIRST_INCARNATION, Index, PeerId, Seqno
+from lineage_stash.store.contract import Item
+from tests.cli.listeners import Store
+from tests.cli.planes import ALIVE, NODE, NODES, OTHER_NODES, MemoryPlane
 
 DRIVER = "driver-1"
 ACTOR = "driver-1/Counter-1"
@@ -82,7 +86,7 @@ def test_row_tells_where_the_present_life_is_and_how_often_it_was_recovered(plan
 
 
 def test_services_that_do_not_answer_are_down_and_say_why(plane: MemoryPlane) -> None:
-    found = collect(read(plane), "192.0.2.7:6379", NODE)
+    found = collect(read(plane), "192.0.2.7:6379", NODE, ALIVE)
     assert [(service.name, service.up) for service in found.services] == [("coordinator", False), ("replica-0", False)]
     assert all("no such file" in service.found for service in found.services)
     assert found.spares is None
@@ -90,20 +94,77 @@ def test_services_that_do_not_answer_are_down_and_say_why(plane: MemoryPlane) ->
 
 def test_cluster_that_lost_its_secret_has_no_service_to_speak_to(plane: MemoryPlane) -> None:
     del plane.facts["secret"]
-    found = collect(read(plane), "192.0.2.7:6379", NODE)
+    found = collect(read(plane), "192.0.2.7:6379", NODE, ALIVE)
     assert [service.up for service in found.services] == [False, False]
 
 
-def test_promise_says_what_is_not_survived() -> None:
-    assert "is not recovered" in status.promise_of(0)
-    assert "any number of processes" in status.promise_of(1)
-    assert "node or its disk is not survived" in status.promise_of(1)
-    assert "1 of the replicas" in status.promise_of(3)
+def test_each_replica_of_the_newest_set_is_asked_what_it_holds(tmp_path: Path, plane: MemoryPlane) -> None:
+    plane.add_services(NODES)
+    store = Store(tmp_path, plane, 3)
+    store.write(ACTOR, DRIVER, only=(0, 1))
+    store.start()
+    try:
+        found = collect(read(plane), "192.0.2.7:6379", NODE, ALIVE)
+    finally:
+        store.stop()
+    replicas = found.services[1:]
+    assert [(one.name, one.up, one.node) for one in replicas] == [
+        (f"replica-{number}", True, node) for number, node in enumerate(NODES)
+    ]
+    assert [bool(one.held_bytes) for one in replicas] == [True, True, False]
+    assert all(one.took_ms is not None and one.took_ms > 0 for one in replicas)
+    assert (found.epoch, found.durability, found.lost) == (1, "disk", {})
+
+
+def test_replicas_that_are_lost_or_on_a_dead_node_say_so_without_being_asked(plane: MemoryPlane) -> None:
+    plane.add_services(NODES)
+    plane.facts["lost/1"] = b"its folder was emptied"
+    found = collect(read(plane), "192.0.2.7:6379", NODE, frozenset((NODE, OTHER_NODES[0])))
+    said = {service.name: service.found for service in found.services}
+    assert said["replica-1"] == "lost: its folder was emptied"
+    assert said["replica-2"] == "its node is dead"
+    assert found.promise.startswith("none now: replica-1, replica-2 of 3 replicas are out")
+
+
+def test_replica_that_was_replaced_is_told_beside_the_newest_set(plane: MemoryPlane) -> None:
+    plane.add_services(NODES)
+    plane.facts["lost/0"] = b"its folder was emptied"
+    plane.add_replica(3, NODE)
+    plane.begin_epoch(2, (1, 2, 3))
+    found = collect(read(plane), "192.0.2.7:6379", NODE, ALIVE)
+    assert [service.name for service in found.services] == ["coordinator", "replica-1", "replica-2", "replica-3"]
+    assert found.lost == {"replica-0": "its folder was emptied"}
+    text = printed(found)
+    assert "store: epoch 2, durability disk" in text
+    assert "store: replica-0 was lost and replaced: its folder was emptied" in text
+
+
+def test_promise_is_that_of_the_replicas_nodes_and_less_while_one_is_out(plane: MemoryPlane) -> None:
+    assert "no node be lost" not in status.promise_of(read(plane), ALIVE)
+    plane.add_services(NODES)
+    in_full = "3 replicas on 3 nodes: any number of processes may die, and 1 of these nodes be lost at once"
+    assert status.promise_of(read(plane), ALIVE) == in_full
+    less = status.promise_of(read(plane), ALIVE - {OTHER_NODES[0]})
+    assert less == f"less now: replica-1 of 3 replicas is out. In full: {in_full}"
+    plane.add_services((NODE, NODE, NODE))
+    assert "no node be lost" in status.promise_of(read(plane), ALIVE)
+
+
+def test_cluster_without_a_store_promises_nothing() -> None:
+    assert "is not recovered" in status.promise_of(read(MemoryPlane()), ALIVE)
+
+
+def test_bytes_of_a_peer_are_its_log_and_what_its_checkpoints_hold() -> None:
+    calls_to = ((PeerId("b"), CallsTo(Seqno(0), Seqno(1), (b"12",), Seqno(0), ((Seqno(0), b"345"),), ())),)
+    calls_from = ((PeerId("c"), CallsFrom(Seqno(1), Seqno(0), (b"6789",), ())),)
+    kept = Checkpoint(PeerId("a"), FIRST_INCARNATION, Index(1), b"state", 0, calls_to, calls_from, (), 0, False)
+    item = Item(PeerId("a"), Index(1), Index(2), FIRST_INCARNATION, (), FIRST_INCARNATION, (kept,), 1000)
+    assert status.bytes_of(item) == 1000 + 5 + 2 + 3 + 4
 
 
 def test_those_who_left_can_be_left_out(plane: MemoryPlane) -> None:
     plane.facts[f"retired/{DRIVER}"] = b"1"
-    found = collect(read(plane), "192.0.2.7:6379", NODE)
+    found = collect(read(plane), "192.0.2.7:6379", NODE, ALIVE)
     assert [peer.peer for peer in status.without_those_who_left(found).peers] == [ACTOR]
 
 
@@ -116,7 +177,7 @@ def printed(found: Status) -> str:
 
 def test_table_and_json_tell_the_same(plane: MemoryPlane) -> None:
     plane.live(ACTOR, 0, pid=1234)
-    found = collect(read(plane), "192.0.2.7:6379", NODE)
+    found = collect(read(plane), "192.0.2.7:6379", NODE, ALIVE)
     text, value = printed(found), json.loads(show.as_json(show.status_json(found)))
     assert found.promise in text
     assert value["promise"] == found.promise
@@ -124,12 +185,13 @@ def test_table_and_json_tell_the_same(plane: MemoryPlane) -> None:
     assert value["spares"] is None
     (row,) = (peer for peer in value["peers"] if peer["peer"] == ACTOR)
     assert (row["state"], row["pid"], row["class_name"]) == ("alive", 1234, "Counter")
+    assert (value["epoch"], value["durability"], value["services"][1]["name"]) == (1, "disk", "replica-0")
     (line,) = (line for line in text.splitlines() if ACTOR in line)
     assert all(word in line for word in ("alive", "1234", "Counter", "01234567 192.0.2.7"))
 
 
 def test_names_with_brackets_are_printed_as_they_are(plane: MemoryPlane) -> None:
     plane.create("driver-1/[bold]-2", class_name="[red]")
-    text = printed(collect(read(plane), "192.0.2.7:6379", NODE))
+    text = printed(collect(read(plane), "192.0.2.7:6379", NODE, ALIVE))
     assert "driver-1/[bold]-2" in text
     assert "[red]" in text

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lineage_stash.codec import decode, encode
+from lineage_stash.codec import decode, encode, pack_span, unpack_span, unpack_spans
 from lineage_stash.core import effects, events
 from lineage_stash.core.channel import Message
 from lineage_stash.core.entry import Entry, size_bytes
@@ -132,7 +132,8 @@ class PeersOnABadWire(RuleBasedStateMachine):
         (flush,) = self.flushes[peer]
         history = self.peers[peer].peer.history
         segments = tuple((r.peer, history.segments(r.peer)) for r in flush.ranges)
-        held = self.replica.handle(contract.Append(flush.ranges, segments, (), flush.watch, False))
+        spans = tuple(map(pack_span, flush.ranges))
+        held = self.replica.handle(contract.Append(spans, segments, (), flush.watch, False))
         if answered and peer not in held.refused:
             self.flushes[peer].clear()
             self.feed(peer, events.Appended((held.holdings,), 1))
@@ -151,18 +152,20 @@ class PeersOnABadWire(RuleBasedStateMachine):
         (answer,) = (effect.answer for effect in survivor.of(effects.SendAnswer))
         committed = dict(answer.committed)
         found = self.replica.handle(contract.Fence(dead, ((peer, committed.get(peer, START)),)))
-        stretches = assemble((*answer.ranges, *found.ranges), committed, history)
+        stretches = assemble((*answer.ranges, *unpack_spans(found.spans)), committed, history)
         cut = find_cut(stretches, committed, (peer,), {survivor.peer.id: answer.needs})
         assert (cut.orphans, cut.short) == ((), ())
         self.settle(peer, stretches.get(peer, Stretch(START, ())), cut.ends[peer], history)
         self.pending = decision(history.round + 1, (peer, dead[0][1] + 1, cut.ends[peer]))
 
     def settle(self, peer: PeerId, stretch: Stretch, end: Index, history: History) -> None:
-        ranges = tuple(
-            piece(peer, start, stretch.entries[start - stretch.lower : stop - stretch.lower], incarnation=writer)
+        spans = tuple(
+            pack_span(
+                piece(peer, start, stretch.entries[start - stretch.lower : stop - stretch.lower], incarnation=writer)
+            )
             for writer, start, stop in history.pieces(peer, stretch.lower, end)
         )
-        self.replica.handle(contract.Append(ranges, ((peer, history.segments(peer)),), (), (), True))
+        self.replica.handle(contract.Append(spans, ((peer, history.segments(peer)),), (), (), True))
 
     @precondition(lambda self: self.pending is not None)
     @rule()
@@ -173,7 +176,7 @@ class PeersOnABadWire(RuleBasedStateMachine):
         peer, _, end = self.pending.beginnings[0]
         decided, self.pending = events.Decided(self.pending), None
         found = self.replica.handle(contract.Read(peer, START))
-        past = assemble(found.ranges, {}, history).get(peer, Stretch(START, ()))
+        past = assemble(unpack_spans(found.spans), {}, history).get(peer, Stretch(START, ()))
         assert past.upper >= end
         self.flushes[peer].clear()
         self.peers[peer] = Driven(peer, history=history, policy=self.POLICY, entries=past.entries[:end])
@@ -307,9 +310,8 @@ class ReplicaAgainstAModel(RuleBasedStateMachine):
 
     def ask_append(self, writer: int, lower: int, count: int, known: int) -> contract.Held:
         entries = tuple(written_by(writer, index) for index in range(lower, lower + count))
-        request = contract.Append(
-            (piece(A, lower, entries, incarnation=writer),), ((A, tuple(self.truth[:known])),), (), (), False
-        )
+        span = pack_span(piece(A, lower, entries, incarnation=writer))
+        request = contract.Append((span,), ((A, tuple(self.truth[:known])),), (), (), False)
         reply = self.replica.handle(request)
         assert self.replica.handle(request) == reply
         assert type(reply) is contract.Held
@@ -340,7 +342,7 @@ class ReplicaAgainstAModel(RuleBasedStateMachine):
     def fence(self) -> None:
         reply = self.replica.handle(contract.Fence(((A, self.truth[-1][0]),), ((A, START),)))
         self.fenced = len(self.truth)
-        assert reply.ranges == tuple(self.replica.handle(contract.Read(A, START)).ranges)
+        assert reply.spans == self.replica.handle(contract.Read(A, START)).spans
 
     @precondition(lambda self: self.fenced == len(self.truth))
     @rule(data=st.data())
@@ -359,7 +361,9 @@ class ReplicaAgainstAModel(RuleBasedStateMachine):
     @invariant()
     def reads_show_what_the_model_holds(self) -> None:
         found = self.replica.handle(contract.Read(A, START))
-        read = {r.lower + at: (r.incarnation, e) for r in found.ranges for at, e in enumerate(r.entries)}
+        assert [span.upper for span in found.spans[:-1]] == [span.lower for span in found.spans[1:]]
+        ranges = map(unpack_span, found.spans)
+        read = {r.lower + at: (r.incarnation, e) for r in ranges for at, e in enumerate(r.entries)}
         assert read == {index: (writer, written_by(writer, index)) for index, writer in self.held.items()}
         assert found.bases == ((A, self.base),)
 
@@ -367,8 +371,8 @@ class ReplicaAgainstAModel(RuleBasedStateMachine):
     def read_from_the_middle(self, by: int) -> None:
         lower = self.base + by
         found = self.replica.handle(contract.Read(A, Index(lower)))
-        indices = [r.lower + at for r in found.ranges for at in range(len(r.entries))]
-        assert indices == [index for index in sorted(self.held) if index >= lower]
+        read = [r.lower + at for r in map(unpack_span, found.spans) for at in range(len(r.entries))]
+        assert read == [index for index in sorted(self.held) if index >= lower]
 
 
 TestPeersOnABadWire = PeersOnABadWire.TestCase

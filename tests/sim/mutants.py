@@ -26,9 +26,13 @@ from lineage_stash.core.program import MASK, Program
 from lineage_stash.core.promises import Promises
 from lineage_stash.core.recovery import Coordinator
 from lineage_stash.core.stash import Stash
+from lineage_stash.store import replica as replicas
+from lineage_stash.store.contract import Inventory
 from lineage_stash.store.quorum import Quorum
-from lineage_stash.store.replica import Log, Replica
+from lineage_stash.store.replica import NO_EPOCH, Log, Replica
+from lineage_stash.store.succession import Phase, Succession
 from lineage_stash.testing.schedule import Schedule
+from lineage_stash.testing.world import World
 
 
 class Mutant(NamedTuple):
@@ -91,6 +95,18 @@ def replicated(schedule: Schedule) -> bool:
 
 def faulty(schedule: Schedule) -> bool:
     return bool(schedule.faults)
+
+
+def in_chunks(schedule: Schedule) -> bool:
+    return schedule.chunked and with_checkpoints(schedule)
+
+
+def changing(schedule: Schedule) -> bool:
+    return bool(schedule.losses or schedule.moves)
+
+
+def contested(schedule: Schedule) -> bool:
+    return changing(schedule) and any("second" in fault.kind or "asleep" in fault.kind for fault in schedule.faults)
 
 
 # 1 no orphans
@@ -450,3 +466,91 @@ def _(original: Any, self: Gate, item: Any, frontier: Any) -> None:
 @mutant("publish an orphan checkpoint", ("17 gate", "8 truncated is committed"), Gate, "hold", with_checkpoints)
 def _(original: Any, self: Gate, item: Any, frontier: Any) -> None:
     original(self, item, frontier if isinstance(item, Output) else {})
+
+
+# 12 deleted too early: chunks
+
+
+@mutant("take a checkpoint without its chunks", "12 deleted too early", replicas, "digests_in", in_chunks)
+def _(original: Any, checkpoint: Checkpoint) -> Any:
+    return ()
+
+
+@mutant("drop chunks that the older checkpoint needs", "12 deleted too early", Replica, "_drop_chunks", in_chunks)
+def _(original: Any, self: Replica, peer: Any) -> None:
+    kept = self.checkpoints[peer]
+    self.checkpoints[peer] = kept[-1:]
+    original(self, peer)
+    self.checkpoints[peer] = kept
+
+
+# 19 epochs
+
+
+@mutant("publish a set without copying to it", "19 epochs", Succession, "_copy_union", changing)
+def _(original: Any, self: Succession) -> None:
+    self._conclude()
+
+
+@mutant("publish a set when one of it has all", "19 epochs", Succession, "_on_up_to_date", changing)
+def _(original: Any, self: Succession, replica: Any) -> None:
+    if self.phase is Phase.COPYING:
+        self._conclude()
+
+
+@mutant("copy what one of the sealed has", "19 epochs", Succession, "_unite", changing)
+def _(original: Any, self: Succession) -> None:
+    while len(self._listed) > 1:
+        self._listed.popitem()
+    original(self)
+
+
+@mutant("list before sealing", "19 epochs", Succession, "_seal", changing)
+def _(original: Any, self: Succession) -> None:
+    listed, on_last_list = dict(self._listed), type(self)._on_last_list
+    original(self)
+    self._on_last_list = lambda of, items: on_last_list(self, of, listed.get(of, items))  # type: ignore[method-assign]
+
+
+@mutant("seal without refusing", "19 epochs", Replica, "_seal", changing)
+def _(original: Any, self: Replica, request: Any) -> Inventory:
+    return Inventory(self.epoch, (), False)
+
+
+@mutant("seal fewer than a majority", "19 epochs", Succession, "_on_last_list", changing)
+def _(original: Any, self: Succession, replica: Any, items: Any) -> None:
+    if self.phase is Phase.SEALING:
+        self._listed[replica] = items
+        self._copy_union()
+
+
+@mutant("copy no fences", "19 epochs", Succession, "_unite", changing)
+def _(original: Any, self: Succession) -> None:
+    original(self)
+    self._union = {peer: item._replace(fenced=Incarnation(0)) for peer, item in self._union.items()}
+
+
+@mutant("copy no checkpoints", "19 epochs", Succession, "_unite", changing)
+def _(original: Any, self: Succession) -> None:
+    original(self)
+    self._union = {peer: item._replace(checkpoints=()) for peer, item in self._union.items()}
+
+
+@mutant("serve an epoch that is over", "19 epochs", Replica, "_serves", changing)
+def _(original: Any, self: Replica, epoch: Any, request: Any) -> bool:
+    return bool(original(self, epoch, request)) or NO_EPOCH < epoch <= self.epoch
+
+
+@mutant("count answers of two sets together", "8 truncated is committed", Quorum, "on_set", changing)
+def _(original: Any, self: Quorum, replica_set: Any) -> None:
+    before = [dict(pending.answers) for pending in self._pending.values()]
+    original(self, replica_set)
+    for pending, answers in zip(self._pending.values(), before, strict=True):
+        pending.answers.update(answers)
+
+
+@mutant("publish two sets for one epoch", ("19 epochs", "8 truncated is committed"), World, "publish_set", contested)
+def _(original: Any, self: World, successor: Any) -> Any:
+    if len(self.sets) == successor.epoch and self.sets[-1] != successor:
+        del self.sets[-1]
+    return original(self, successor)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from lineage_stash.codec import pack_span, unpack_spans
 from lineage_stash.core.batch import Range
 from lineage_stash.core.checkpoint import Checkpoint, age
 from lineage_stash.core.entry import Entry, Read
@@ -60,7 +61,7 @@ class Verbs(ABC):
     def append(self, *ranges: Range, segments: Segments = FIRST_LIFE, settling: bool = False) -> Appended:
         """Append, and how far the first range's log is durable by all that is known."""
         known = tuple((peer, segments) for peer in dict.fromkeys(piece.peer for piece in ranges))
-        answers = self.ask(contract.Append(ranges, known, (), (), settling))
+        answers = self.ask(contract.Append(tuple(map(pack_span, ranges)), known, (), (), settling))
         uppers = sorted((answer.holdings[0][2] for answer in answers), reverse=True)
         refused = any(answer.refused for answer in answers)
         return Appended(uppers[self.quorum - 1] if len(uppers) >= self.quorum else 0, refused)
@@ -82,7 +83,7 @@ class Verbs(ABC):
         lives = enumerate(segments[1:], 1)
         history = History(tuple(Decision(Round(n), (Beginning(peer, *life),), (), "test") for n, life in lives))
         base = max([Index(lower), *(base for answer in answers for _, base in answer.bases)])
-        ranges = [piece for answer in answers for piece in answer.ranges]
+        ranges = unpack_spans([span for answer in answers for span in answer.spans])
         stretch = assemble(ranges, {peer: base}, history).get(peer)
         return list(stretch.entries) if stretch else []
 

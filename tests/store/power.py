@@ -2,16 +2,19 @@
 
 `Power` stands between the program and the system. Before every call that changes or syncs a file or a name, it keeps
 every image that the disk could be left with, from "all that was asked for is there" to "only what was synced is there";
-of a write under way also its first and its second half. Nothing is really synced, so that many images cost little.
+of a write under way also its first and its second half, and every other sector of it. Nothing is really synced, so that
+many images cost little. The program may work for several purposes in turns, but in one thread: a moment is one moment.
 """
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+
+SECTOR_BYTES = 512
 
 Image = dict[str, bytes]
 
@@ -36,15 +39,15 @@ class Power:
         self.outages: list[Outage] = []
         self._synced_files = {path.stat().st_ino: path.read_bytes() for path in folder.iterdir()}
         self._synced_names = {name: (folder / name).stat().st_ino for name in synced_names}
-        for name in ("pwrite", "ftruncate", "fdatasync", "fsync", "rename", "unlink"):
+        for name in ("pwritev", "posix_fallocate", "ftruncate", "fdatasync", "fsync", "rename", "unlink"):
             monkeypatch.setattr(os, name, self._around(name, getattr(os, name)))
 
     def _around(self, name: str, call: Callable[..., object]) -> Callable[..., object]:
-        def step(*arguments: object) -> object:
-            self.note(name, self._halves(*arguments) if name == "pwrite" else ())
+        def step(*arguments: Any) -> object:
+            self.note(name, self._torn(*arguments) if name == "pwritev" else ())
             if name in ("fdatasync", "fsync"):
                 return self._sync(*arguments)
-            if name == "pwrite" and os.fstat(arguments[0]).st_size == 0:
+            if name == "pwritev" and os.fstat(arguments[0]).st_size == 0:
                 self._synced_files[os.fstat(arguments[0]).st_ino] = b""
             return call(*arguments)
 
@@ -64,17 +67,23 @@ class Power:
             for names in (names_now, synced, only_gone, {**names_now, **synced})
             for content in files
         ]
-        self.outages.append(Outage(step, self.acknowledged, tuple(images)))
+        distinct = {tuple(sorted(image.items())): image for image in images}
+        self.outages.append(Outage(step, self.acknowledged, tuple(distinct.values())))
 
-    def _halves(self, descriptor: int, content: bytes, offset: int) -> tuple[tuple[int, bytes], ...]:
-        """The file with only the first, and with only the second half of a write."""
+    def _torn(self, descriptor: int, pieces: Sequence[bytes], offset: int) -> tuple[tuple[int, bytes], ...]:
+        """The file with only a part of a write."""
+        content = b"".join(pieces)
         status = os.fstat(descriptor)
-        before = bytearray(os.pread(descriptor, status.st_size, 0).ljust(offset + len(content), b"\0"))
-        middle = len(content) // 2
-        first, second = bytearray(before), bytearray(before)
-        first[offset : offset + middle] = content[:middle]
-        second[offset + middle : offset + len(content)] = content[middle:]
-        return (status.st_ino, bytes(first)), (status.st_ino, bytes(second))
+        before = os.pread(descriptor, status.st_size, 0).ljust(offset + len(content), b"\0")
+        after = before[:offset] + content + before[offset + len(content) :]
+        middle = offset + len(content) // 2
+        sectors = range(0, len(before), SECTOR_BYTES)
+        mixed = [
+            b"".join([(after if at // SECTOR_BYTES % 2 == odd else before)[at : at + SECTOR_BYTES] for at in sectors])
+            for odd in (0, 1)
+        ]
+        halves = (after[:middle] + before[middle:], before[:middle] + after[middle:])
+        return tuple((status.st_ino, left) for left in (*halves, *mixed))
 
     def _sync(self, descriptor: int) -> None:
         status = os.fstat(descriptor)

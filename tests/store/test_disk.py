@@ -1,8 +1,6 @@
-"""The contract holds on disk, also if the folder is opened anew for every request; what was answered survives."""
+"""The contract holds on disk, also if the folder is opened anew for every request; what a commit is and costs."""
 
-import errno
 import os
-import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,26 +12,41 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lineage_stash.codec import FrameError, decode, encode
-from lineage_stash.core.batch import Range
-from lineage_stash.core.entry import Entry, Ran, Read, Waited
-from lineage_stash.core.history import Segments
-from lineage_stash.core.ids import Incarnation, Index, PeerId, Seqno
-from lineage_stash.store import contract, segment
-from lineage_stash.store.disk import DiskReplica, StoreFailed, StoreInUse, state_requests
-from lineage_stash.store.replica import Replica
-from lineage_stash.store.segment import StoreDamaged
+from lineage_stash.codec import FrameError, decode, encode, pack_span, unpack_spans
+from lineage_stash.core.ids import Epoch, Incarnation, Index, PeerId
+from lineage_stash.store import bodies, compaction, contract, files, groups, segment
+from lineage_stash.store.disk import (
+    Asked,
+    DiskReplica,
+    StoreEmptied,
+    StoreForeign,
+    StoreInUse,
+)
+from lineage_stash.store.replica import FIRST_EPOCH, NO_EPOCH, Replica
 from tests.store.contract_suite import FIRST_LIFE, P, Q, StoreContract, UnreliableStoreContract, Verbs, checkpoint, log
-from tests.store.power import Power
+from tests.store.disk_kit import (
+    Eager,
+    Stepper,
+    append,
+    chunk,
+    count_calls,
+    entries_of,
+    epochs,
+    files_in,
+    in_chunks,
+    requests,
+    segment_in,
+    state,
+    state_on_reopening,
+    use,
+    without_waiting,
+)
 
 
 @pytest.fixture(autouse=True)
 def _nothing_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """What is in the files can be tested without waiting for the disk, which is what takes the time."""
     if "on_a_real_disk" not in request.fixturenames:
-        monkeypatch.setattr(segment, "ROOM_BYTES", 64)
-        monkeypatch.setattr(os, "fsync", lambda _: None)
-        monkeypatch.setattr(os, "fdatasync", lambda _: None)
+        without_waiting(monkeypatch)
 
 
 @pytest.fixture
@@ -76,8 +89,11 @@ class Reopened(OnDisk):
 @pytest.mark.parametrize("kind", [OnDisk, Reopened])
 class TestOnDisk(StoreContract, UnreliableStoreContract):
     @pytest.fixture
-    def make_store(self, tmp_path: Path, kind: type[OnDisk]) -> Iterator[Callable[[], Verbs]]:
+    def make_store(
+        self, tmp_path: Path, kind: type[OnDisk], monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[Callable[[], Verbs]]:
         """Every store is closed when the next one is made: there are many."""
+        use(Eager, monkeypatch)
         made: list[OnDisk] = []
 
         def make() -> Verbs:
@@ -94,161 +110,126 @@ class TestOnDisk(StoreContract, UnreliableStoreContract):
         return make_store()
 
 
-def state(replica: Replica) -> tuple[Any, ...]:
-    """All that a replica holds; a log that it was asked about and knows nothing of is as good as none."""
-    logs = {peer: (log.base, list(log.entries), log.segments) for peer, log in replica.logs.items()}
-    known = {peer: held for peer, held in logs.items() if held != (0, [], FIRST_LIFE)}
-    return known, dict(replica.fenced), {peer: list(kept) for peer, kept in replica.checkpoints.items()}
-
-
-def append(lower: int, upper: int, **peer: PeerId) -> bytes:
-    return encode(contract.Append((log(lower, upper, **peer),), (), (), (), False))
-
-
-def state_on_reopening(folder: Path) -> tuple[Any, ...]:
-    replica = DiskReplica(folder)
-    replica.close()
-    return state(replica.replica)
-
-
-def segment_in(folder: Path) -> Path:
-    (path,) = folder.glob("*.segment")
-    return path
-
-
 # Random requests, in groups.
 
-LIVES: Segments = (*FIRST_LIFE, (Incarnation(1), Index(4)), (Incarnation(2), Index(3)), (Incarnation(3), Index(9)))
 
-
-def entry_of(life: int, index: int) -> Entry:
-    needs = ((Q, Index(index)),) if index % 2 else ()
-    kinds: tuple[Entry, ...] = (
-        Ran(Q, Seqno(index), None, life, needs),
-        Ran(P, Seqno(index), b"content %d" % index, life, ()),
-        Read(b"life %d" % life, index, needs),
-        Waited((index, 0), life, ()),
-    )
-    return kinds[index % len(kinds)]
-
-
-peers = st.sampled_from([P, Q])
-lives = st.integers(0, 3).map(Incarnation)
-indexes = st.integers(0, 14).map(Index)
-known_lives = st.integers(1, len(LIVES)).map(lambda known: LIVES[:known])
-
-
-@st.composite
-def ranges(draw: st.DrawFn) -> Range:
-    peer, life, lower, length = draw(peers), draw(lives), draw(indexes), draw(st.integers(0, 8))
-    return Range(peer, life, lower, tuple(entry_of(life, index) for index in range(lower, lower + length)))
-
-
-def tuples_of(elements: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
-    return st.lists(elements, max_size=2).map(tuple)
-
-
-@st.composite
-def checkpoints(draw: st.DrawFn) -> contract.PutCheckpoint:
-    made = checkpoint(draw(indexes), life=draw(lives), final=draw(st.booleans()), state=b"s" * draw(indexes))
-    return contract.PutCheckpoint(made._replace(peer=draw(peers)))
-
-
-requests = st.one_of(
-    st.builds(
-        contract.Append, tuples_of(ranges()), tuples_of(st.tuples(peers, known_lives)),
-        tuples_of(st.tuples(peers, indexes)), tuples_of(peers), st.booleans(), st.none() | st.tuples(peers, lives),
-    ),
-    st.builds(lambda piece: contract.Append((piece,), (), (), (), False), ranges()),
-    st.builds(contract.Read, peers, indexes),
-    st.builds(contract.Truncate, peers, known_lives, indexes),
-    st.builds(contract.Fence, tuples_of(st.tuples(peers, lives)), tuples_of(st.tuples(peers, indexes))),
-    checkpoints(),
-    st.builds(contract.GetCheckpoint, peers),
-)  # fmt: skip
+def asked(request: contract.Request, epoch: int = FIRST_EPOCH) -> Asked:
+    return Asked(Epoch(epoch), encode(request))
 
 
 @settings(deadline=None, max_examples=300, derandomize=True)
-@given(st.lists(requests, max_size=20))
-def test_requests_that_tell_a_state_rebuild_it(drawn: list[contract.Request]) -> None:
+@given(st.lists(st.tuples(requests, epochs), max_size=20))
+def test_requests_that_tell_a_state_rebuild_it(drawn: list[tuple[contract.Request, Epoch]]) -> None:
     replica, rebuilt = Replica(), Replica()
-    for request in drawn:
-        replica.handle(request)
-    for request in state_requests(replica):
-        rebuilt.handle(decode(encode(request)))
+    for request, epoch in drawn:
+        replica.handle(decode(encode(request)), epoch)
+    for request in compaction.state_requests(replica):
+        rebuilt.handle(decode(encode(request)), replica.epoch)
     assert state(rebuilt) == state(replica)
 
 
-@settings(deadline=None, max_examples=100, derandomize=True)
+@settings(deadline=None, max_examples=200, derandomize=True)
 @given(
-    st.lists(st.lists(requests, max_size=4), max_size=8),
+    st.lists(st.lists(st.tuples(requests, epochs), max_size=4), max_size=8),
     st.sampled_from([1, 400, 1 << 20]),
     st.lists(st.booleans(), min_size=8, max_size=8),
 )
 def test_any_groups_are_answered_as_in_memory_and_recovered(
     tmp_path_factory: pytest.TempPathFactory,
-    groups: list[list[contract.Request]],
+    groups: list[list[tuple[contract.Request, Epoch]]],
     segment_bytes: int,
     reopened_after: list[bool],
 ) -> None:
     folder = tmp_path_factory.mktemp("replica")
-    memory, disk = Replica(), DiskReplica(folder, segment_bytes=segment_bytes)
-    for group, reopened in zip(groups, reopened_after, strict=False):
-        assert disk.handle_all([encode(r) for r in group]) == [encode(memory.handle(r)) for r in group]
-        if reopened:
-            disk.close()
-            disk = DiskReplica(folder, segment_bytes=segment_bytes)
-        assert state(disk.replica) == state(memory)
-    disk.close()
+    memory = Replica()
+    with pytest.MonkeyPatch.context() as patches:
+        use(Stepper, patches)
+        disk = DiskReplica(folder, segment_bytes=segment_bytes)
+        for group, reopened in zip(groups, reopened_after, strict=False):
+            answers = disk.apply([asked(*each) for each in group])
+            disk.commit()
+            expected = [encode(memory.handle(decode(encode(request)), epoch)) for request, epoch in group]
+            assert [b"".join(answer) if isinstance(answer, tuple) else answer for answer in answers] == expected
+            if reopened:
+                disk.close()
+                disk = DiskReplica(folder, segment_bytes=segment_bytes)
+            assert state(disk.replica) == state(memory)
+        disk.close()
     assert state_on_reopening(folder) == state(memory)
 
 
-# What a commit costs.
+# What is written.
 
 
-def count_calls(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[str]:
-    called: list[str] = []
-    for name in names:
-        original = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda *given, n=name, call=original: (called.append(n), call(*given))[1])
-    return called
-
-
-def test_group_costs_one_write_and_one_sync(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_costs_one_write_and_one_sync_and_a_note_that_it_is_durable(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment, "ROOM_BYTES", 1 << 18)
     replica = DiskReplica(folder)
-    called = count_calls(monkeypatch, "pwrite", "fdatasync", "fsync")
-    replica.handle_all([append(0, 5), append(0, 3, peer=Q), encode(contract.Read(P, Index(0))), append(5, 9)])
+    called = count_calls(monkeypatch, "pwritev", "fdatasync", "fsync")
+    replica.handle_all([append(0, 2), append(0, 1, peer=Q), encode(contract.Read(P, Index(0))), append(2, 3)])
+    assert called == ["pwritev", "fdatasync", "pwritev"]
     replica.close()
-    assert called == ["pwrite", "fdatasync"]
 
 
 def test_requests_that_change_nothing_touch_no_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replica = DiskReplica(folder)
     replica.handle_all([append(0, 5), encode(contract.PutCheckpoint(checkpoint(3)))])
+    replica.handle(encode(contract.PutChunks(Q, (chunk(b"c"),))))
     replica.handle(encode(contract.Fence(((P, Incarnation(0)),), ())))
-    called = count_calls(monkeypatch, "pwrite", "fdatasync", "fsync")
+    called = count_calls(monkeypatch, "pwritev", "fdatasync", "fsync")
+    span = pack_span(log(0, 5))
     idle: list[contract.Request] = [
         contract.Read(P, Index(0)),
         contract.GetCheckpoint(P),
+        contract.GetChunks(Q, (chunk(b"c").digest,)),
+        contract.List(PeerId("")),
         contract.Append((), (), (), (P, Q), False, (P, Incarnation(0))),
-        contract.Append((log(0, 5),), ((P, FIRST_LIFE),), ((P, Index(0)),), (), True),
-        contract.Append((log(5, 9),), (), (), (), False),
+        contract.Append((span,), ((P, FIRST_LIFE),), ((P, Index(0)),), (), True),
+        contract.Append((pack_span(log(5, 9)),), (), (), (), False),
         contract.PutCheckpoint(checkpoint(3)),
         contract.PutCheckpoint(checkpoint(9)),
+        contract.PutChunks(Q, (chunk(b"c"),)),
         contract.Fence(((P, Incarnation(0)),), ((P, Index(0)),)),
         contract.Truncate(P, FIRST_LIFE, Index(0)),
+        contract.Forget((PeerId("nobody"),)),
+        contract.Seal(NO_EPOCH),
     ]
-    assert len(replica.handle_all([encode(request) for request in idle])) == len(idle)
-    replica.close()
+    answers = replica.handle_all([encode(request) for request in idle])
+    assert [answer for answer in answers if not isinstance(answer, bytes)] == []
     assert called == []
+    replica.close()
+
+
+@pytest.mark.parametrize("request_", [contract.Read(P, Index(0)), contract.Append((), (), (), (P,), False)])
+def test_request_that_only_brings_a_later_epoch_is_remembered(folder: Path, request_: contract.Request) -> None:
+    replica = DiskReplica(folder)
+    replica.apply([asked(request_, 5)])
+    replica.commit()
+    replica.close()
+    assert state_on_reopening(folder)[-2:] == (5, False)
+
+
+def test_seal_is_remembered_until_a_later_epoch(folder: Path) -> None:
+    replica = DiskReplica(folder)
+    replica.apply([asked(contract.Seal(Epoch(4)), NO_EPOCH)])
+    replica.commit()
+    replica.close()
+    assert state_on_reopening(folder)[-2:] == (4, True)
+    replica = DiskReplica(folder)
+    (elsewhere, held) = replica.apply([Asked(Epoch(4), append(0, 1)), Asked(Epoch(5), append(0, 1))])
+    assert decode(elsewhere) == contract.Elsewhere(Epoch(4), True)
+    assert decode(held).holdings == ((P, 0, 1),)
+    replica.close()
+    assert state_on_reopening(folder)[-2:] == (5, False)
 
 
 def test_frame_that_is_no_request_is_refused_and_the_others_are_answered(folder: Path) -> None:
     replica = DiskReplica(folder)
-    frames = [append(0, 1), append(1, 2)[:-1], encode(contract.Stored(True)), append(1, 3)]
-    first, torn, reply, last = replica.handle_all(frames)
-    assert isinstance(torn, FrameError)
-    assert isinstance(reply, FrameError)
+    unreadable = encode(contract.PutCheckpoint(checkpoint(3, state=in_chunks(b"a chunk")[:-1])))
+    frames = [append(0, 1), append(1, 2)[:-1], encode(contract.Stored(True)), unreadable, append(1, 3)]
+    first, *refused, last = replica.handle_all(frames)
+    assert [type(refusal) for refusal in refused] == [FrameError] * 3
     assert [decode(answer).holdings for answer in (first, last)] == [((P, 0, 1),), ((P, 0, 3),)]
     with pytest.raises(FrameError, match="this is a Stored"):
         replica.handle(frames[2])
@@ -258,268 +239,202 @@ def test_frame_that_is_no_request_is_refused_and_the_others_are_answered(folder:
 
 
 def test_system_that_takes_a_few_bytes_at_a_time_gets_them_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pwrite = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda file, content, offset: pwrite(file, content[:7], offset))
+    def write_few(file: int, pieces: list[bytes], offset: int) -> int:
+        return os.pwrite(file, b"".join(pieces)[:7], offset)
+
+    monkeypatch.setattr(os, "pwritev", write_few)
     replica = DiskReplica(folder)
     replica.handle(append(0, 5))
+    expected = state(replica.replica)
     replica.close()
-    assert len(state_on_reopening(folder)[0][P][1]) == 5
+    assert state_on_reopening(folder) == expected
 
 
-# Torn tails and damage.
-
-
-def written(folder: Path, *frames: bytes) -> tuple[bytes, list[int], list[Any]]:
-    """A segment's bytes without the zeros behind it, where it ends after each frame, and the state there."""
+def test_system_that_gives_a_few_bytes_at_a_time_is_read_to_the_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     replica = DiskReplica(folder)
-    ends, states = [replica._segment.size], [state(replica.replica)]
-    for frame in frames:
-        replica.handle(frame)
-        ends.append(replica._segment.size)
-        states.append(state(replica.replica))
+    replica.handle(append(0, 5))
+    expected = state(replica.replica)
     replica.close()
-    return segment_in(folder).read_bytes()[: ends[-1]], ends, states
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda file, length, offset: pread(file, min(length, 5), offset))
+    assert state_on_reopening(folder) == expected
 
 
-@pytest.mark.parametrize("rest", [b"", bytes(300), b"\xff" * 300], ids=["nothing", "zeros", "garbage"])
-def test_last_group_torn_at_any_byte_is_cut_off_and_the_replica_goes_on(folder: Path, rest: bytes) -> None:
-    content, ends, states = written(folder, append(0, 3), append(3, 5))
-    path = segment_in(folder)
-    for end in range(ends[1], ends[2]):
-        path.write_bytes((content[:end] + rest)[: max(end, len(content) + 50)])
-        replica = DiskReplica(folder)
-        assert state(replica.replica) == states[1], end
-        assert path.stat().st_size == ends[1]
-        replica.handle(append(3, 4))
-        replica.close()
-        assert len(state_on_reopening(folder)[0][P][1]) == 4
+# Bodies.
 
 
-def test_last_group_whose_first_pages_never_came_is_cut_off(folder: Path) -> None:
-    content, ends, states = written(folder, append(0, 3), append(3, 9))
-    for hole in range(ends[1] + 1, ends[2]):
-        segment_in(folder).write_bytes(content[: ends[1]] + bytes(hole - ends[1]) + content[hole:])
-        assert state_on_reopening(folder) == states[1]
-
-
-def test_group_of_several_requests_is_recovered_whole_or_not_at_all(folder: Path) -> None:
+def test_bodies_are_in_the_file_and_not_in_memory_once_they_are_committed(folder: Path) -> None:
     replica = DiskReplica(folder)
-    lower = replica._segment.size
-    replica.handle_all([append(0, 3), append(3, 5), append(0, 2, peer=Q)])
-    upper = replica._segment.size
+    replica.apply([Asked(FIRST_EPOCH, append(0, 5)), asked(contract.PutChunks(P, (chunk(b"content"),)))])
+    (span,) = replica.replica.logs[P].spans
+    (kept,) = replica.replica.chunks[P].values()
+    assert not isinstance(span.body.where, tuple)
+    replica.commit()
+    assert [place.body.where[0].path for place in (span, kept)] == [segment_in(folder)] * 2
+    assert (span.body.read(), kept.body.read()) == (pack_span(log(0, 5)).body, b"content")
+    replica.close()
+
+
+def test_body_that_is_not_committed_yet_is_read_from_memory(folder: Path) -> None:
+    replica = DiskReplica(folder)
+    _, answer = replica.apply([Asked(FIRST_EPOCH, append(0, 5)), asked(contract.Read(P, Index(0)))])
+    assert isinstance(answer, tuple)
+    assert unpack_spans(decode(b"".join(answer)).spans) == (log(0, 5),)
+    replica.close()
+
+
+def test_large_body_is_neither_copied_nor_added_up_twice_on_its_way_to_the_disk(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = DiskReplica(folder)
+    written: list[Any] = []
+    added_up: list[int] = []
+    pwritev, crc32 = os.pwritev, bodies.crc32
+    for module in (bodies, groups):
+        monkeypatch.setattr(
+            module, "crc32", lambda content, *seed: (added_up.append(len(content)), crc32(content, *seed))[1]
+        )
+    monkeypatch.setattr(os, "pwritev", lambda file, pieces, at: (written.extend(pieces), pwritev(file, pieces, at))[1])
+    frame = encode(contract.PutChunks(P, (chunk(bytes(1 << 20)),)))
+    replica.apply([Asked(FIRST_EPOCH, memoryview(frame))])
+    replica.commit()
+    large = [piece for piece in written if len(piece) >= 1 << 20]
+    assert [piece.obj is frame for piece in large] == [True]
+    assert [length for length in added_up if length >= 1 << 20] == [1 << 20]
+    replica.close()
+
+
+def test_answer_has_large_bodies_as_pieces_of_their_own(folder: Path) -> None:
+    replica = DiskReplica(folder)
+    content = bytes(1 << 20)
+    replica.handle(encode(contract.PutChunks(P, (chunk(content),))))
+    (answer,) = replica.apply([asked(contract.GetChunks(P, (chunk(content).digest,)))])
+    assert answer[1] == content
+    replica.close()
+
+
+def test_opening_reads_no_more_of_large_bodies_than_it_reads_ahead(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = DiskReplica(folder)
+    for number in range(8):
+        replica.handle(encode(contract.PutChunks(P, (chunk(b"%d" % number * (1 << 20)),))))
+    replica.close()
+    read: list[int] = []
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda *given: (content := pread(*given), read.append(len(content)))[0])
+    DiskReplica(folder).close()
+    assert sum(read) < 8 * 3 * files.WINDOW_BYTES
+
+
+# Promises.
+
+
+def promising(folder: Path) -> DiskReplica:
+    replica = DiskReplica(folder)
+    replica.handle(append(0, 1))
+    replica.apply([Asked(FIRST_EPOCH, append(1, 2))])
+    replica.note_memory_promise()
+    replica.apply([Asked(FIRST_EPOCH, append(2, 3))])
+    return replica
+
+
+def kill(replica: DiskReplica) -> None:
+    """End a replica as a signal would: nothing more is written."""
+    replica._usable = False
+    replica.close()
+
+
+def test_killed_replica_that_had_promised_in_memory_says_that_it_forgot(folder: Path) -> None:
+    kill(promising(folder))
+    replica = DiskReplica(folder)
+    assert replica.forgot
+    assert entries_of(replica.replica) == 2, (
+        "what was staged before the first promise was committed with the note of it"
+    )
+    replica.close()
+    replica = DiskReplica(folder)
+    assert replica.forgot, "closing does not bring back what is forgotten"
+    replica.close()
+
+
+def test_replica_that_is_closed_keeps_its_promises(folder: Path) -> None:
+    promising(folder).close()
+    replica = DiskReplica(folder)
+    assert not replica.forgot
+    assert entries_of(replica.replica) == 3
+    kill(replica)
+    replica = DiskReplica(folder)
+    assert not replica.forgot, "nothing was promised since"
+    replica.close()
+
+
+def test_promises_are_noted_once_and_durably(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = DiskReplica(folder)
+    called = count_calls(monkeypatch, "fdatasync")
+    replica.note_memory_promise()
+    assert "fdatasync" in called
+    called.clear()
+    replica.note_memory_promise()
+    assert called == []
+    replica.close()
+
+
+def test_promises_outlast_a_compaction(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(Eager, monkeypatch)
+    replica = DiskReplica(folder, segment_bytes=1)
+    replica.note_memory_promise()
+    for lower in range(0, 100, 10):
+        replica.handle_all([append(lower, lower + 10), encode(contract.Truncate(P, FIRST_LIFE, Index(lower + 9)))])
+    kill(replica)
+    assert any(name.endswith(".state") for name in files_in(folder))
+    replica = DiskReplica(folder)
+    assert replica.forgot
+    replica.close()
+
+
+# Whose folder it is.
+
+
+def test_folder_of_another_replica_is_refused_and_left_as_it_is(folder: Path) -> None:
+    replica = DiskReplica(folder, identity="cluster/replica-3")
+    replica.handle(append(0, 3))
     replica.close()
     content = segment_in(folder).read_bytes()
-    for end in range(lower, upper):
-        segment_in(folder).write_bytes(content[:end])
-        assert state_on_reopening(folder)[0] == {}
+    with pytest.raises(
+        StoreForeign, match=r"belongs to 'cluster/replica-3', and this is 'cluster/replica-4'.*a folder"
+    ):
+        DiskReplica(folder, identity="cluster/replica-4")
+    assert segment_in(folder).read_bytes() == content
+    replica = DiskReplica(folder, identity="cluster/replica-3", expect_existing=True)
+    assert entries_of(replica.replica) == 3
+    replica.close()
 
 
-def test_any_changed_byte_before_the_last_group_is_told_with_file_and_offset(folder: Path) -> None:
-    content, ends, _ = written(folder, append(0, 2), append(2, 4), append(4, 5))
-    path = segment_in(folder)
-    begins = [0, segment.FILE_HEADER.size, *ends]
-    for at in range(ends[2]):
-        changed = content[:at] + bytes((content[at] ^ 1,)) + content[at + 1 :]
-        path.write_bytes(changed)
-        with pytest.raises(StoreDamaged) as told:
-            DiskReplica(folder)
-        assert (told.value.path, told.value.offset) == (path, max(b for b in begins if b <= at)), at
-        assert str(path) in str(told.value)
-        assert path.read_bytes() == changed, "nothing was changed"
-    path.write_bytes(content)
-    assert len(state_on_reopening(folder)[0][P][1]) == 5
-
-
-def test_compacted_state_that_ends_early_is_damage_and_not_a_torn_tail(folder: Path) -> None:
+def test_identity_is_in_every_file_that_is_made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(Eager, monkeypatch)
+    DiskReplica(folder, identity="cluster/replica-3").close()
     replica = DiskReplica(folder, segment_bytes=1)
-    replica.handle_all([append(0, 50), encode(contract.Truncate(P, FIRST_LIFE, Index(49)))])
-    replica.handle(encode(contract.GetCheckpoint(P)))
+    for lower in range(0, 100, 10):
+        replica.handle_all([append(lower, lower + 10), encode(contract.Truncate(P, FIRST_LIFE, Index(lower + 9)))])
+    replica.wait_for_compaction()
     replica.close()
-    path = segment_in(folder)
-    assert path.name == "00000002.segment"
-    content = path.read_bytes()
-    for end in range(len(content)):
-        path.write_bytes(content[:end])
-        with pytest.raises(StoreDamaged):
-            DiskReplica(folder)
+    made = [folder / name for name in files_in(folder)]
+    assert [path.suffix for path in made] == [".segment", ".state"]
+    assert all(b'"cluster/replica-3"' in path.read_bytes()[:200] for path in made)
 
 
-def test_payload_that_contains_a_segment_is_not_taken_for_groups_of_it(folder: Path) -> None:
-    content, _, states = written(folder, append(0, 3), append(3, 5))
-    stored = encode(contract.PutCheckpoint(checkpoint(2, state=content)))
-    replica = DiskReplica(folder)
-    replica.handle(stored)
-    upper = replica._segment.size
-    replica.close()
-    os.truncate(segment_in(folder), upper - 1)
-    assert state_on_reopening(folder) == states[2]
-
-
-def test_segment_under_another_number_is_refused(folder: Path) -> None:
-    written(folder, append(0, 3))
-    segment_in(folder).rename(folder / "00000007.segment")
-    with pytest.raises(StoreDamaged, match="not the header of segment 7"):
-        DiskReplica(folder)
-
-
-# Compaction.
-
-
-def test_compaction_keeps_a_truncated_log_small_and_its_state_whole(folder: Path) -> None:
-    replica = DiskReplica(folder, segment_bytes=20_000)
-    sizes = []
-    for lower in range(0, 4000, 20):
-        replica.handle(append(lower, lower + 20))
-        replica.handle(encode(contract.Truncate(P, FIRST_LIFE, Index(lower))))
-        sizes.append(replica._segment.size)
-    assert max(sizes) < 22_000
-    assert replica._segment.number > 3
-    expected = state(replica.replica)
-    replica.close()
-    assert state_on_reopening(folder) == expected
-
-
-def test_state_that_only_grows_is_not_rewritten(folder: Path) -> None:
-    replica = DiskReplica(folder, segment_bytes=2_000)
-    for lower in range(0, 2000, 20):
-        replica.handle(append(lower, lower + 20))
-    assert replica._segment.number == 1
-    assert [path.name for path in folder.iterdir() if path.name != "lock"] == ["00000001.segment"]
-    replica.close()
-
-
-def story() -> Iterator[list[bytes]]:
-    """Groups that grow the state, shrink it and let it be compacted, several times."""
-    for turn in range(3):
-        lower = 12 * turn
-        yield [append(lower, lower + 6), append(lower, lower + 6, peer=Q)]
-        yield [append(lower + 6, lower + 12), encode(contract.PutCheckpoint(checkpoint(lower + 9)))]
-        yield [encode(contract.Truncate(P, FIRST_LIFE, Index(lower + 9)))]
-        yield [encode(contract.Append((log(lower + 6, lower + 12, peer=Q),), (), ((Q, Index(lower + 11)),), (), False))]
-    yield [encode(contract.Fence(((P, Incarnation(0)),), ()))]
-
-
-def test_power_that_fails_at_any_step_loses_nothing_that_was_answered(
-    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder.mkdir()
-    states = [state(Replica())]
-    with monkeypatch.context() as patches:
-        power = Power(folder, patches)
-        replica = DiskReplica(folder, segment_bytes=1)
-        for group in story():
-            replica.handle_all(group)
-            power.acknowledged += 1
-            states.append(state(replica.replica))
-        power.note("end")
-        replica.close()
-        assert replica._segment.number >= 3, "it was compacted"
-        assert {"pwrite", "fdatasync", "fsync", "rename", "unlink"} <= {outage.step for outage in power.outages}
-    numbers = count()
-    for outage in power.outages:
-        for image in outage.images:
-            found = recovered(tmp_path / str(next(numbers)), image)
-            assert found in states[outage.acknowledged : outage.acknowledged + 2], outage.step
-
-
-def test_older_segment_stays_until_the_name_of_the_newest_is_durable(
-    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replica = DiskReplica(folder, segment_bytes=1)
-    replica.handle_all([append(0, 50), encode(contract.Truncate(P, FIRST_LIFE, Index(49)))])
-    older, expected = segment_in(folder), state(replica.replica)
-    content = older.read_bytes()
-    replica.handle(encode(contract.GetCheckpoint(P)))
-    replica.close()
-    assert segment_in(folder) != older
-    older.write_bytes(content)
-    with monkeypatch.context() as patches:
-        power = Power(folder, patches, synced_names=(older.name,))
-        DiskReplica(folder).close()
-        power.note("end")
-    images = [image for outage in power.outages for image in outage.images]
-    assert any(len(image) == 1 for image in images)
-    assert all(recovered(tmp_path / str(at), image) == expected for at, image in enumerate(images))
-
-
-def recovered(folder: Path, image: dict[str, bytes]) -> tuple[Any, ...]:
-    """The state that an image of a folder is opened with, and again when it is opened once more."""
-    folder.mkdir()
-    for name, content in image.items():
-        (folder / name).write_bytes(content)
-    found = state_on_reopening(folder)
-    assert state_on_reopening(folder) == found
-    assert len(list(folder.iterdir())) == 2, "one lock, one segment"
-    return found
-
-
-# Failures that are told, and locks.
-
-
-def failing(code: int) -> Callable[..., None]:
-    def call(*_: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    return call
-
-
-@pytest.mark.parametrize(("call", "code"), [("fdatasync", errno.EIO), ("pwrite", errno.ENOSPC), ("pwrite", errno.EIO)])
-def test_failed_write_or_sync_is_not_answered_and_ends_the_replica(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
-) -> None:
-    replica = DiskReplica(folder)
-    replica.handle(append(0, 3))
-    with monkeypatch.context() as patches:
-        patches.setattr(os, call, failing(code))
-        with pytest.raises(StoreFailed, match=os.strerror(code)):
-            replica.handle(append(3, 5))
-    with pytest.raises(StoreFailed, match="open it again"):
-        replica.handle(encode(contract.Read(P, Index(0))))
-    replica.close()
-    assert len(state_on_reopening(folder)[0][P][1]) in (3, 5)
-
-
-def test_disk_that_is_full_in_the_middle_of_a_write_leaves_what_was_there(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replica = DiskReplica(folder)
-    replica.handle(append(0, 3))
-    pwrite, full = os.pwrite, failing(errno.ENOSPC)
-    with monkeypatch.context() as patches:
-        patches.setattr(os, "pwrite", lambda file, content, offset: pwrite(file, content[:40], offset) and full())
-        with pytest.raises(StoreFailed, match="No space left"):
-            replica.handle(append(3, 5))
-    replica.close()
-    assert len(state_on_reopening(folder)[0][P][1]) == 3
-
-
-@pytest.mark.parametrize("call", ["pwrite", "fdatasync", "rename", "fsync", "unlink"])
-def test_failure_during_compaction_ends_the_replica_and_loses_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    replica = DiskReplica(folder, segment_bytes=1)
-    replica.handle_all([append(0, 50), encode(contract.Truncate(P, FIRST_LIFE, Index(49)))])
-    expected = state(replica.replica)
-    with monkeypatch.context() as patches:
-        patches.setattr(os, call, failing(errno.EIO))
-        with pytest.raises(StoreFailed, match="Nothing was answered"):
-            replica.handle(append(50, 51))
-    replica.close()
-    assert state_on_reopening(folder) == expected
-
-
-def test_last_group_is_written_again_on_opening_because_its_sync_may_have_failed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, ends, _ = written(folder, append(0, 3), append(3, 5))
-    steps: list[object] = []
-    pwrite = os.pwrite
-    monkeypatch.setattr(
-        os, "pwrite", lambda file, content, at: (steps.append((at, at + len(content))), pwrite(file, content, at))[1]
-    )
-    monkeypatch.setattr(os, "fsync", lambda file: steps.append(stat.S_ISREG(os.fstat(file).st_mode)))
-    state_on_reopening(folder)
-    assert steps == [(ends[1], ends[2]), True, False], "a write, a sync of the file, a sync of the folder"
+@pytest.mark.parametrize("is_there", [True, False])
+def test_emptied_folder_is_not_taken_for_a_new_one(folder: Path, is_there: bool) -> None:
+    if is_there:
+        folder.mkdir()
+        (folder / "lost+found").mkdir()
+    with pytest.raises(StoreEmptied, match=r"Mount the disk.*replaced by one with another number"):
+        DiskReplica(folder, expect_existing=True)
+    assert folder.exists() == is_there
+    assert not is_there or [path.name for path in folder.iterdir()] == ["lost+found"]
 
 
 def test_folder_that_is_open_already_is_refused_until_it_is_closed(folder: Path) -> None:
@@ -535,28 +450,19 @@ def test_folder_that_is_open_already_is_refused_until_it_is_closed(folder: Path)
     DiskReplica(folder).close()
 
 
-def test_folder_that_could_not_be_opened_is_not_kept_locked(folder: Path) -> None:
-    written(folder, append(0, 3))
-    path = segment_in(folder)
-    content = path.read_bytes()
-    path.write_bytes(b"?" + content[1:])
-    with pytest.raises(StoreDamaged):
-        DiskReplica(folder)
-    path.write_bytes(content)
-    DiskReplica(folder).close()
-
+# A real disk.
 
 APPENDS_FOREVER = """
 import sys
 from pathlib import Path
-from lineage_stash.codec import decode, encode
+from lineage_stash.codec import decode, encode, pack_span
 from lineage_stash.store.contract import Append, Truncate
 from lineage_stash.store.disk import DiskReplica
 from tests.store.contract_suite import FIRST_LIFE, P, log
 
 replica, upper = DiskReplica(Path(sys.argv[1]), segment_bytes=10_000), int(sys.argv[2])
 while True:
-    append = encode(Append((log(upper, upper + 3),), (), (), (), False))
+    append = encode(Append((pack_span(log(upper, upper + 3)),), (), (), (), False))
     truncate = encode(Truncate(P, FIRST_LIFE, max(0, upper - 30)))
     upper = decode(replica.handle_all([append, truncate])[0]).holdings[0][2]
     print(upper, flush=True)
@@ -567,7 +473,7 @@ while True:
 @pytest.mark.usefixtures("on_a_real_disk")
 def test_process_that_is_killed_keeps_everything_it_has_confirmed(folder: Path) -> None:
     upper = 0
-    for commits in (1, 40, 400):
+    for commits in (1, 40, 400, 1000):
         command = [sys.executable, "-c", APPENDS_FOREVER, str(folder), str(upper)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as child:
             assert child.stdout is not None
@@ -577,7 +483,9 @@ def test_process_that_is_killed_keeps_everything_it_has_confirmed(folder: Path) 
             confirmed = int(child.stdout.read().split("\n")[-2:][0] or 0)
         replica = DiskReplica(folder)
         held = replica.replica.logs[P]
+        found = decode(replica.handle(encode(contract.Read(P, Index(0)))))
         replica.close()
         assert held.upper >= max(confirmed, upper + 3 * commits)
-        assert held.entries == list(log(held.base, held.upper).entries)
+        entries = [entry for piece in unpack_spans(found.spans) for entry in piece.entries]
+        assert entries == list(log(held.base, held.upper).entries)
         upper = held.upper

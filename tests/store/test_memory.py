@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lineage_stash.codec import decode, encode
+from lineage_stash.codec import decode, encode, pack_span
 from lineage_stash.core.history import Beginning, Decision, History
 from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, Round
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.policy import Policy
-from lineage_stash.shell import NoLife, restore
+from lineage_stash.restoring import NoLife, restore
 from lineage_stash.store import contract
 from lineage_stash.store.quorum import Quorum
-from lineage_stash.store.replica import Replica
+from lineage_stash.store.replica import FIRST_EPOCH, Replica
 from tests.store.contract_suite import (
     Appended,
     Outcome,
@@ -29,6 +29,7 @@ from tests.store.contract_suite import (
 )
 
 TICKS = 6
+THREE = contract.ReplicaSet(FIRST_EPOCH, (0, 1, 2))
 
 
 class OneReplica(Verbs):
@@ -51,15 +52,15 @@ class ThreeReplicas(Verbs):
         self.away = away
         self.outcomes = list(outcomes)
         self.history = History()
-        self.client = Quorum(3, self.history, encode, self.send)
+        self.client = Quorum(THREE, self.history, encode, self.send)
 
-    def send(self, replica: int, number: int, frame: bytes) -> None:
+    def send(self, replica: int, ticket: contract.Ticket, frame: bytes) -> None:
         outcome = self.outcomes.pop() if self.outcomes else Outcome(True, True)
         if replica in self.away or not outcome.happened:
             return
-        answer = encode(self.replicas[replica].handle(decode(frame)))
+        answer = encode(self.replicas[replica].handle(decode(frame), ticket.epoch))
         if outcome.reported:
-            self.client.on_reply(replica, number, decode(answer))
+            self.client.on_reply(replica, ticket.number, decode(answer))
 
     def ask(self, request: contract.Request) -> tuple[Any, ...]:
         done: list[tuple[Any, ...]] = []
@@ -152,7 +153,7 @@ def test_newest_checkpoint_is_found_whoever_was_away_when_it_was_stored(away_fir
 def test_two_replicas_away_leave_the_asker_without_an_answer_until_one_returns() -> None:
     store = ThreeReplicas((0, 1))
     done: list[tuple[Any, ...]] = []
-    store.client.request(contract.Append((log(0, 1),), (), (), (), False), done.append)
+    store.client.request(contract.Append((pack_span(log(0, 1)),), (), (), (), False), done.append)
     store.client.on_ticked()
     assert done == []
     store.away = (0,)
@@ -239,23 +240,23 @@ def test_fenced_asker_is_refused_even_if_it_appends_nothing() -> None:
 
 def test_repair_that_takes_longer_than_a_tick_is_finished() -> None:
     replicas = [Replica() for _ in range(3)]
-    under_way: list[tuple[int, int, bytes]] = []
+    under_way: list[tuple[int, contract.Ticket, bytes]] = []
     done: list[object] = []
-    client = Quorum(3, History(), encode, lambda *sent: under_way.append(sent))
+    client = Quorum(THREE, History(), encode, lambda *sent: under_way.append(sent))
 
     def turn(away: int) -> None:
         """One tick, after which the answers to what was sent before it come in."""
         sent, under_way[:] = list(under_way), []
-        answers = [(replica, number, replicas[replica].handle(decode(frame))) for replica, number, frame in sent
+        answers = [(replica, ticket.number, replicas[replica].handle(decode(frame))) for replica, ticket, frame in sent
                    if replica != away]  # fmt: skip
         client.on_ticked()
         for answer in answers:
             client.on_reply(*answer)
 
-    client.request(contract.Append((log(0, 3),), (), (), (), False), done.append)
+    client.request(contract.Append((pack_span(log(0, 3)),), (), (), (), False), done.append)
     for _ in range(3):
         turn(away=2)
-    client.request(contract.Append((log(3, 5),), (), (), (), False), done.append)
+    client.request(contract.Append((pack_span(log(3, 5)),), (), (), (), False), done.append)
     for _ in range(20):
         turn(away=0)
     assert len(done) == 2

@@ -1,0 +1,176 @@
+"""The replica watch: part of the coordinator, which sees to it that the store has its replicas.
+
+A replica whose node is gone, or that has lost what it confirmed, is replaced; nodes that come later get a replica where
+there are too few. It holds nothing that matters: a coordinator that was restarted looks again, and finishes what its
+predecessor began.
+"""
+
+import sys
+from contextlib import suppress
+from typing import NamedTuple
+
+import ray
+
+from lineage_stash import codec
+from lineage_stash.core.ids import Epoch
+from lineage_stash.on_ray.creation import RAY_NAMESPACE
+from lineage_stash.on_ray.process import Process
+from lineage_stash.on_ray.registry import replica_name
+from lineage_stash.on_ray.replica_sets import (
+    ANYWHERE,
+    Residence,
+    claim_replica,
+    lost_replicas,
+    newest_set,
+    publish_set,
+    residences,
+)
+from lineage_stash.on_ray.services import alive_nodes, settle_storage, start_replica
+from lineage_stash.store.contract import ReplicaId, ReplicaSet, Reply
+from lineage_stash.store.placement import Plan, plan_next
+from lineage_stash.store.succession import Phase, Succession
+
+LOOK_S = 1.0
+"""How often to look at the nodes: no call waits for a replica that is replaced."""
+
+
+class Finding(NamedTuple):
+    """What the registry and Ray say."""
+
+    current: ReplicaSet
+    residences: dict[ReplicaId, Residence]
+    lost: dict[ReplicaId, str]
+    alive: tuple[str, ...]
+
+
+class ReplicaWatch:
+    """Looks, plans, starts replicas, and runs successions, one at a time."""
+
+    def __init__(self, process: Process, option: int | None) -> None:
+        self.process = process
+        self.option = option
+        self.succession: Succession | None = None
+        self._attempts = 0
+        self._told = ""
+
+    def begin(self) -> None:
+        """Look now, and from time to time."""
+        self.process.on_reply = self._on_reply
+        self._look()
+
+    def _look(self) -> None:
+        if self.succession is None or self.succession.phase is Phase.OVER:
+            self.process.registry.ask(self._find, self._on_found, self._look_later)
+        else:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        self.process.loop.later(LOOK_S, self._look)
+
+    def on_ticked(self) -> None:
+        """Some time has passed."""
+        if self.succession is not None:
+            self.succession.on_ticked()
+
+    def _on_reply(self, number: int, reply: Reply) -> bool:
+        return self.succession is not None and self.succession.on_reply(number, reply)
+
+    # looking, in the registry's thread
+
+    def _find(self) -> Finding | None:
+        plane = self.process.plane
+        current = newest_set(plane)
+        if current is None:
+            return None
+        return Finding(current, residences(plane), lost_replicas(plane), alive_nodes())
+
+    def _start(self, found: Finding, plan: Plan) -> ReplicaSet:
+        """Have replicas on the nodes of the plan, those of an earlier attempt first, and wait until they are up."""
+        plane = self.process.plane
+        folder = settle_storage(plane, None)
+        newest = max(found.current.replicas)
+        unused = [
+            replica for replica, home in found.residences.items()
+            if replica > newest and replica not in found.lost and home.node != ANYWHERE
+        ]  # fmt: skip
+        joining: list[ReplicaId] = []
+        for node in plan.nodes:
+            replica = next((other for other in unused if found.residences[other].node == node), None)
+            if replica is None:
+                replica = max(residences(plane)) + 1
+                claim_replica(plane, replica, Residence(node, str(folder / replica_name(replica))))
+            else:
+                unused.remove(replica)
+            joining.append(replica)
+            actor = start_replica(replica, residences(plane)[replica])
+            ray.get(actor.address.remote(), timeout=60)
+        return ReplicaSet(Epoch(found.current.epoch + 1), (*plan.staying, *joining), found.current.archive)
+
+    # acting
+
+    def _on_found(self, found: Finding | None) -> None:
+        self._look_later()
+        if found is None:
+            return
+        assert self.process.store is not None
+        self.process.store.on_set(found.current)
+        present = {replica: found.residences[replica].node for replica in found.current.replicas}
+        out = {replica: found.lost[replica] for replica in present if replica in found.lost}
+        out |= {replica: "its node is gone" for replica, node in present.items() if node not in found.alive}
+        plan = plan_next(present, tuple(found.lost), found.alive, self.option)
+        self._tell(out, plan, len(present))
+        if plan is not None:
+            self.process.registry.ask(
+                lambda: self._start(found, plan), lambda successor: self._succeed(found.current, successor)
+            )
+
+    def _tell(self, out: dict[ReplicaId, str], plan: Plan | None, count: int) -> None:
+        """Say once what is wrong, and what is done about it."""
+        if not out:
+            self._told = ""
+            return
+        what = "; ".join(f"{replica_name(replica)} is lost: {reason}" for replica, reason in out.items())
+        if len(out) > count // 2:
+            what += ". That is a majority: nothing can be committed or recovered until some are back"
+        elif plan is None:
+            what += ". No node is free to take its place: the promise is lower until one is"
+        else:
+            what += f". Another one takes its place on node {', '.join(plan.nodes)}"
+        if what != self._told:
+            self._told = what
+            print(f"lineage_stash: store: {what}.", file=sys.stderr, flush=True)
+
+    def _succeed(self, current: ReplicaSet, successor: ReplicaSet) -> None:
+        if self.succession is not None and self.succession.phase is not Phase.OVER:
+            return
+        self._attempts += 1
+        self.succession = Succession(current, successor, codec.encode_in_pieces, self.process.links.ask_replica,
+                                     self._publish, self._attempts)  # fmt: skip
+        self.succession.begin()
+
+    def _publish(self, successor: ReplicaSet) -> None:
+        succession = self.succession
+        assert succession is not None
+
+        def on_published(standing: ReplicaSet) -> None:
+            succession.on_published(standing)
+            assert self.process.store is not None
+            self.process.store.on_set(standing)
+            self._dismiss([replica for replica in succession.current.replicas if replica not in standing.replicas])
+            print(f"lineage_stash: store: epoch {standing.epoch} begins with replicas "
+                  f"{', '.join(map(replica_name, standing.replicas))}; {succession.copied_bytes} bytes were copied.",
+                  file=sys.stderr, flush=True)  # fmt: skip
+
+        self.process.registry.ask(lambda: publish_set(self.process.plane, successor), on_published)
+
+    def _dismiss(self, replicas: list[ReplicaId]) -> None:
+        """End the processes of those who are out; Ray would restart them for ever."""
+        for replica in replicas:
+            if replica_name(replica) in self.process.links.open:
+                self.process.control(replica_name(replica), retire=True)
+            self.process.registry.ask(lambda replica=replica: self._end(replica))  # type: ignore[misc]
+
+    def _end(self, replica: ReplicaId) -> None:
+        with suppress(ValueError):  # it has ended by itself, or its node has
+            ray.kill(ray.get_actor(replica_name(replica), namespace=RAY_NAMESPACE))
+        self.process.plane.delete(f"places/{replica_name(replica)}")
