@@ -729,8 +729,9 @@ class Opened(NamedTuple):
     """A frame whose checksum is good, in two: the head, whose fields nobody looked at yet, and the blobs behind it."""
 
     kind: type | None
-    head: bytes | memoryview
-    behind: memoryview
+    head: Any
+    """Bytes, or a view of them; mypyc knows no views here."""
+    behind: Any
     lengths: list[int]
     parts: tuple[int, list[str], msgspec.Raw]
 

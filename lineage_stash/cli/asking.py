@@ -6,8 +6,9 @@ asked here leaves things as they are, with one exception: `forget_at`.
 
 import json
 import time
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
 
 from lineage_stash import codec
 from lineage_stash.cli.cluster import FAILURES
@@ -25,6 +26,7 @@ from lineage_stash.store.contract import (
     Level,
     List,
     Read,
+    ReplicaId,
     Reply,
     Request,
     Span,
@@ -43,6 +45,8 @@ AFTER_ALL = PeerId(chr(0x10FFFF))
 """No name comes after it: a list from here on is empty, and as quick as any answer."""
 
 FIRST_NUMBER = 1
+
+Answer = TypeVar("Answer")
 
 
 class NoAnswer(Exception):
@@ -68,6 +72,12 @@ def ask_coordinator(address: str, secret: bytes) -> Standing:
 # replicas
 
 
+def of_each(replicas: tuple[ReplicaId, ...], ask: Callable[[ReplicaId], Answer]) -> dict[ReplicaId, Answer]:
+    """Ask all replicas at once, so that several that are silent take no longer than one."""
+    with ThreadPoolExecutor(max_workers=max(1, len(replicas))) as pool:
+        return dict(zip(replicas, pool.map(ask, replicas), strict=True))
+
+
 def time_replica(address: str, secret: bytes) -> float:
     """How long a replica takes to answer, in milliseconds."""
     _, took_ms = ask_replica(address, secret, List(AFTER_ALL))
@@ -87,12 +97,14 @@ def list_replica(address: str, secret: bytes) -> Iterator[Item]:
 
 
 def read_log(address: str, secret: bytes, peer: PeerId, lower: Index) -> Iterator[Span]:
-    """What a replica has of a log, from an index on."""
+    """What a replica has of a log, from an index on; raises if that is not there any more."""
     more = True
     while more:
         reply, _ = ask_replica(address, secret, Read(peer, lower))
         if not isinstance(reply, Found):
             raise _unexpected(reply)
+        if any(base > lower for _, base in reply.bases):
+            raise NoAnswer(f"the log of {peer} was truncated meanwhile: do it again")
         yield from reply.spans
         more = reply.more and bool(reply.spans)
         lower = reply.spans[-1].upper if more else lower

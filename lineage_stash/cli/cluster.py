@@ -22,7 +22,7 @@ from ray.exceptions import AuthenticationError, RayError
 from ray.experimental import internal_kv
 
 from lineage_stash.core.ids import NodeId
-from lineage_stash.on_ray.control_plane import ControlPlane
+from lineage_stash.on_ray.control_plane import ControlPlane, ControlPlaneAway
 from lineage_stash.on_ray.creation import RAY_NAMESPACE
 from lineage_stash.on_ray.registry import own_node
 
@@ -31,7 +31,7 @@ PROBE_S = 3.0
 
 REFUSED_TOKEN = "InvalidAuthToken"
 
-FAILURES = (RayError, OSError, RuntimeError)
+FAILURES = (ControlPlaneAway, RayError, OSError, RuntimeError)
 """What Ray raises when a cluster is not there, or is no longer."""
 
 

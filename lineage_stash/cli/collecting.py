@@ -16,6 +16,8 @@ from lineage_stash.cli.runs import RunStatus, describe, strays, who_is_alive
 
 RUN, FOLDER, STRAYS = "run", "folder", "leftovers"
 NOBODY_S = "in the store, of no run"
+TOO_YOUNG = "it has been over for less than that"
+UNKNOWN_AGE = "when it died is not known: counted from the first collection that finds it"
 
 
 class Overview(NamedTuple):
@@ -138,7 +140,7 @@ def _collect_runs(remains: Remains, older_than_s: float, now_s: float, dry_run: 
         if older_than_s and (over_since is None or now_s - over_since < older_than_s):
             if over_since is None and not dry_run:
                 remains.note_over(run, now_s)
-            yield Kept(RUN, run, _too_young(over_since))
+            yield Kept(RUN, run, UNKNOWN_AGE if over_since is None else TOO_YOUNG)
             continue
         try:
             remains.refuse_unless_over(run)
@@ -146,10 +148,6 @@ def _collect_runs(remains: Remains, older_than_s: float, now_s: float, dry_run: 
         except NotRemoved as error:
             yield Kept(RUN, run, str(error), isinstance(error, Failed))
     yield from _collect_strays(remains, dry_run)
-
-
-def _too_young(over_since: float | None) -> str:
-    return "it has not been over for so long" if over_since is not None else "it is not known since when it is over"
 
 
 def _collect_strays(remains: Remains, dry_run: bool) -> Iterator[Removed | Kept]:
@@ -173,7 +171,7 @@ def _collect_folders(found: list[StoreFolder], older_than_s: float, now_s: float
         if folder.state is FolderState.UNCLEAR:
             yield Kept(FOLDER, folder.path, folder.reason)
         elif now_s - folder.written_at < older_than_s:
-            yield Kept(FOLDER, folder.path, "it was written to since")
+            yield Kept(FOLDER, folder.path, TOO_YOUNG)
         else:
             try:
                 yield Removed(FOLDER, folder.path, folder.bytes if dry_run else folders.remove(folder.path))

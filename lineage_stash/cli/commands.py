@@ -133,12 +133,12 @@ def runs(output: FormatOption = Format.TABLE, address: AddressOption = None, sto
 
     A run is a driver with its actors. Without a cluster, only folders are shown.
     """
-    from lineage_stash.cli import show_runs
+    from lineage_stash.cli import show, show_runs
     from lineage_stash.cli.collecting import look
 
     with _remains(address) as remains:
         found = look(remains, storage or ())
-    _print(output, show_runs.runs_table(found, time.time()), show_runs.runs_json(found))
+    _print(output, show_runs.runs_view(show.console(), found, time.time()), show_runs.runs_json(found))
 
 
 @app.command()
@@ -181,14 +181,15 @@ def gc(
 
     Ends with exit code 1 if something could not be removed that should have been.
     """
-    from lineage_stash.cli import show_runs
+    from lineage_stash.cli import show, show_runs
     from lineage_stash.cli.collecting import collect
 
     older_than_s = parse_duration_s(older_than)
     _refuse_to_guess(address)
     with _remains(address) as remains:
         done = collect(remains, storage or (), older_than_s=older_than_s, now_s=time.time(), dry_run=dry_run)
-    _print(output, show_runs.collection_table(done, dry_run=dry_run), show_runs.collection_json(done, dry_run=dry_run))
+    view = show_runs.collection_view(show.console(), done, dry_run=dry_run)
+    _print(output, view, show_runs.collection_json(done, dry_run=dry_run))
     if done.has_failed:
         raise typer.Exit(1)
 
@@ -199,11 +200,14 @@ def _remove_run(name: str, remains: "Remains | None") -> "Removed":
 
     run, _, rest = name.partition("/")
     if rest:
-        raise NotRemoved(f"{name} is an actor: it is removed with its run, {run}")
+        raise NotRemoved(f"{name}: this is an actor, which is removed with its run, {run}")
     if remains is None:
         raise NotRemoved("no Ray cluster runs on this machine: give --address host:port, or the folder that is left")
-    remains.refuse_unless_over(PeerId(run))
-    return remains.remove(PeerId(run))
+    try:
+        remains.refuse_unless_over(PeerId(run))
+        return remains.remove(PeerId(run))
+    except NotRemoved as error:
+        raise NotRemoved(f"{run}: {error}") from error
 
 
 def _refuse_to_guess(address: str | None) -> None:
@@ -219,13 +223,14 @@ def _remains(address: str | None) -> "Iterator[Remains | None]":
     """What is kept of runs in a cluster; None if none was named and none runs here, where folders may be left."""
     from lineage_stash.cli.cluster import NoCluster, NotJoined, joined
     from lineage_stash.cli.removing import Remains
+    from lineage_stash.on_ray.control_plane import ControlPlaneAway
 
     try:
         with joined(address) as cluster:
             yield Remains(cluster)
     except NoCluster:
         yield None
-    except NotJoined as error:
+    except (NotJoined, ControlPlaneAway) as error:
         _fail(str(error))
 
 
@@ -277,6 +282,7 @@ def _records(address: str | None) -> "Iterator[tuple[Cluster, Records]]":
     from lineage_stash.cli.cluster import NotJoined, joined
     from lineage_stash.cli.examine import START_SERVICES
     from lineage_stash.cli.records import read
+    from lineage_stash.on_ray.control_plane import ControlPlaneAway
 
     try:
         with joined(address) as cluster:
@@ -284,7 +290,7 @@ def _records(address: str | None) -> "Iterator[tuple[Cluster, Records]]":
             if not found.has_services:
                 _fail(f"no lineage_stash services run in the cluster at {cluster.address}: {START_SERVICES}")
             yield cluster, found
-    except NotJoined as error:
+    except (NotJoined, ControlPlaneAway) as error:
         _fail(str(error))
 
 

@@ -152,10 +152,12 @@ def judge_replica(name: str, took_ms: float | None, reason: str, *, has_majority
     return ok(name, f"answers in {took_ms:.1f} ms")
 
 
-def judge_placement(epoch: int, nodes: tuple[str, ...], promised: str) -> Check:
-    """Whether replicas are on distinct nodes, and what that promises."""
+def judge_placement(epoch: int, nodes: tuple[str, ...], promised: str, *, is_whole: bool) -> Check:
+    """Whether replicas are on distinct nodes, and what that promises while all of them are there."""
     name = "replicas"
     found = f"epoch {epoch}, {promised}"
+    if not is_whole:
+        return warning(name, found, "see those that are out, below")
     if len(set(nodes)) < len(nodes):
         return warning(
             name, found, "replicas that share a node are lost together: add nodes, or ask for fewer replicas"

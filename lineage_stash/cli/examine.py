@@ -15,12 +15,13 @@ from packaging.specifiers import SpecifierSet
 
 from lineage_stash import java
 from lineage_stash.cli import doctor
-from lineage_stash.cli.asking import NoAnswer, ask_coordinator, time_replica
+from lineage_stash.cli.asking import NoAnswer, ask_coordinator, of_each, time_replica
 from lineage_stash.cli.cluster import Cluster
 from lineage_stash.cli.doctor import Check, Folder
 from lineage_stash.cli.records import Records, read, unclaimed
-from lineage_stash.cli.status import fault_of, promise_of
+from lineage_stash.cli.status import fault_of, out_of, promise_of
 from lineage_stash.on_ray.registry import Place, replica_name
+from lineage_stash.on_ray.replica_sets import ANYWHERE
 from lineage_stash.store.contract import ReplicaId
 
 DISTRIBUTION = "lineage_stash"
@@ -109,10 +110,12 @@ def check_replicas(records: Records, own_node: str, alive_nodes: frozenset[str])
     if current is None:
         return (doctor.problem("replicas", "there are none", START_SERVICES),)
     nodes = tuple(records.residences[replica].node for replica in current.replicas if replica in records.residences)
-    answers = {replica: _time(records, replica, own_node, alive_nodes) for replica in current.everyone}
+    answers = of_each(current.everyone, lambda replica: _time(records, replica, own_node, alive_nodes))
     up = sum(isinstance(answers[replica], float) for replica in current.replicas)
     return (
-        doctor.judge_placement(current.epoch, nodes, promise_of(records, alive_nodes)),
+        doctor.judge_placement(
+            current.epoch, nodes, promise_of(records, alive_nodes), is_whole=not out_of(records, alive_nodes)
+        ),
         *(
             doctor.judge_replica(
                 replica_name(replica),
@@ -130,7 +133,7 @@ def _time(records: Records, replica: ReplicaId, own_node: str, alive_nodes: froz
     fault = fault_of(records, replica, alive_nodes)
     place = records.place_of_replica(replica)
     if fault or place is None or records.secret is None:
-        return fault
+        return fault.partition(". ")[0]
     try:
         return time_replica(place.address_from(own_node), records.secret)
     except NoAnswer as error:
@@ -146,7 +149,7 @@ def check_storage(records: Records, own_node: str) -> tuple[Check, ...]:
     here = [home.folder for home in homes if home.node == own_node]
     if here:
         return tuple(check for folder in here for check in _check_folder(folder))
-    elsewhere = ", ".join(sorted({home.node for home in homes}))
+    elsewhere = ", ".join(sorted({home.node for home in homes} - {ANYWHERE}))
     return (doctor.ok("space of the store", f"on other nodes: run this on {elsewhere} to measure it"),) if homes else ()
 
 

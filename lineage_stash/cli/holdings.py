@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from lineage_stash import codec
-from lineage_stash.cli.asking import NoAnswer, list_replica, read_log
+from lineage_stash.cli.asking import NoAnswer, list_replica, of_each, read_log
 from lineage_stash.cli.records import Records
 from lineage_stash.cli.status import bytes_of, fault_of
 from lineage_stash.core.checkpoint import Checkpoint, age
@@ -80,20 +80,22 @@ class Dealings(NamedTuple):
 
 def ask_all(records: Records, own_node: str, alive_nodes: frozenset[str]) -> Holdings:
     """Have every replica of the store say what it has."""
-    items: dict[ReplicaId, dict[PeerId, Item]] = {}
-    silent: dict[ReplicaId, str] = {}
-    for replica in records.replicas:
+
+    def ask(replica: ReplicaId) -> dict[PeerId, Item] | str:
         fault = fault_of(records, replica, alive_nodes)
         place = records.place_of_replica(replica)
         if fault or place is None or records.secret is None:
-            silent[replica] = fault
-            continue
+            return fault
         try:
-            found = list_replica(place.address_from(own_node), records.secret)
-            items[replica] = {item.peer: item for item in found}
+            return {item.peer: item for item in list_replica(place.address_from(own_node), records.secret)}
         except NoAnswer as error:
-            silent[replica] = str(error)
-    return Holdings(items, silent)
+            return str(error)
+
+    said = of_each(records.replicas, ask)
+    return Holdings(
+        items={replica: answer for replica, answer in said.items() if not isinstance(answer, str)},
+        silent={replica: answer for replica, answer in said.items() if isinstance(answer, str)},
+    )
 
 
 def look_at_dealings(peer: PeerId, holdings: Holdings, records: Records, own_node: str) -> Dealings:

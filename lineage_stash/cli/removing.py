@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from lineage_stash import codec
 from lineage_stash.cli.asking import NoAnswer, forget_at
 from lineage_stash.cli.cluster import Cluster
 from lineage_stash.cli.holdings import Dealings, Held, ask_all, look_at_dealings, may_ask
@@ -83,17 +84,17 @@ class Remains:
     def refuse_unless_over(self, run: PeerId) -> None:
         """Raise unless a run is one, and over, and of no use to anybody."""
         if run not in self.runs:
-            raise NotRemoved(f"there is no run {run!r} in this cluster: see `stash runs`")
+            raise NotRemoved("there is no such run in this cluster: see `stash runs`")
         alive = who_is_alive(run, self.records)
         if alive:
-            raise NotRemoved(f"{run} is not over: {'; '.join(alive)}")
+            raise NotRemoved(f"it is not over: {'; '.join(alive)}")
         self.refuse_without_majority()
         peers = peers_of(run, self.records, self.holdings)
         if any(peer != run for peer in peers):  # a driver leaves nothing that anybody could ask for
             askers = [living.peer for living in self._others(run) if may_ask(living, peers, self._left_by(peers))]
             if askers:
                 raise NotRemoved(
-                    f"{run} may still be needed by {', '.join(askers)}, which had to do with it: wait for the next "
+                    f"it may still be needed by {', '.join(askers)}, which had to do with it: wait for the next "
                     "checkpoint of these actors, or for their end"
                 )
 
@@ -121,8 +122,8 @@ class Remains:
         if peer not in self._dealings:
             try:
                 self._dealings[peer] = look_at_dealings(peer, self.holdings, self.records, self.cluster.node)
-            except NoAnswer as error:
-                raise Failed(f"what {peer} may still need cannot be told: the store says {error}") from error
+            except (NoAnswer, codec.FrameError) as error:
+                raise Failed(f"what {peer} may still need cannot be told: {error}") from error
         return self._dealings[peer]
 
     # removing

@@ -61,7 +61,7 @@ def status_table(status: Status) -> RenderableType:
         f"cluster: {status.address}, round {status.round}" + (f", {status.phase}" if status.phase is not None else ""),
         f"spares: {'unknown, the coordinator does not answer' if status.spares is None else status.spares}",
         f"store: {'none' if status.epoch is None else f'epoch {status.epoch}'}, durability {status.durability}",
-        *(f"store: {name} was lost and replaced: {why}" for name, why in status.lost.items()),
+        *(f"store: {name} was lost, and is replaced: {first_sentence(why)}" for name, why in status.lost.items()),
         f"promise: {status.promise}",
     )
     return Group(*map(Text, lines), services, peers if status.peers else Text("nobody takes part"))
@@ -79,7 +79,7 @@ def status_json(status: Status) -> dict[str, Any]:
 def _service_row(service: Service) -> tuple[RenderableType, ...]:
     state = Text("up", "green") if service.up else Text("down", "bold red")
     holds = "" if service.held_bytes is None else in_units(service.held_bytes)
-    return service.name, state, _node(service), _number(service.pid), holds, Text(service.found)
+    return service.name, state, _node(service), _number(service.pid), holds, Text(first_sentence(service.found))
 
 
 def _peer_row(peer: PeerStatus) -> tuple[RenderableType, ...]:
@@ -101,12 +101,8 @@ def _number(value: int | None) -> str:
 
 
 def recoveries_view(console: Console, recoveries: tuple[Recovery, ...]) -> RenderableType:
-    """Recoveries, for people: a table where it fits, else a line each, which reads better than folded cells."""
-    table = recoveries_table(recoveries)
-    unbounded = console.options.update(max_width=UNBOUNDED_WIDTH)
-    if console.measure(table, options=unbounded).maximum <= console.width:
-        return table
-    return Group(*(Text(recovery_line(one)) for one in recoveries))
+    """Recoveries, for people: a table where it fits, else a line each."""
+    return fitted(console, recoveries_table(recoveries), (recovery_line(one) for one in recoveries))
 
 
 def recoveries_table(recoveries: tuple[Recovery, ...]) -> RenderableType:
@@ -165,6 +161,19 @@ def checks_json(checks: tuple[Check, ...]) -> dict[str, Any]:
 
 
 # what all share
+
+
+def fitted(console: Console, table: RenderableType, lines: Iterable[str]) -> RenderableType:
+    """A table where it fits, else its lines, which read better than folded cells."""
+    unbounded = console.options.update(max_width=UNBOUNDED_WIDTH)
+    if console.measure(table, options=unbounded).maximum <= console.width:
+        return table
+    return Group(*map(Text, lines))
+
+
+def first_sentence(text: str) -> str:
+    """What was found, without what follows from it."""
+    return text.partition(". ")[0]
 
 
 def in_units(count: int) -> str:

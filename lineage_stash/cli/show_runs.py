@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from lineage_stash.cli.collecting import FOLDER, Collection, Overview
 from lineage_stash.cli.folders import FolderState, StoreFolder
 from lineage_stash.cli.removing import Removed
 from lineage_stash.cli.runs import RunState, RunStatus
-from lineage_stash.cli.show import in_units, table_of, when
+from lineage_stash.cli.show import first_sentence, fitted, in_units, table_of, when
 
 LENGTHS_S = {"d": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0}
 
@@ -25,27 +25,38 @@ STYLES = {
 }
 
 
-def runs_table(overview: Overview, now_s: float) -> RenderableType:
+def runs_view(console: Console, overview: Overview, now_s: float) -> RenderableType:
     """Runs and folders, for people."""
-    runs = table_of(
-        ("run", "state", "started", "ended", "actors", "entries", "held", "entrypoint"), right=("entries", "held")
-    )
-    for run in overview.runs:
-        runs.add_row(*_run_row(run))
-    folders = table_of(("folder on this machine", "state", "size", "last written", ""), right=("size",))
-    for folder in overview.folders:
-        folders.add_row(*_folder_row(folder, now_s))
-    lines = []
+    notes = []
     if overview.store:
-        lines.append(Text(f"the store does not say what it has: {overview.store}", FAILURE))
+        notes.append(Text(f"the store does not say what it has: {first_sentence(overview.store)}", FAILURE))
     if overview.strays:
-        lines.append(Text(f"{overview.strays} peers in the store are of no run: `stash gc` removes them"))
+        notes.append(Text(f"in the store, of no run: {overview.strays} peers; `stash gc` removes them"))
     return Group(
         Text(f"cluster: {overview.cluster or 'none runs on this machine'}"),
-        runs if overview.runs else Text("no runs"),
-        *lines,
-        folders if overview.folders else Text("no store folders on this machine"),
+        _runs(console, overview.runs) if overview.runs else Text("no runs"),
+        *notes,
+        _folders(console, overview.folders, now_s) if overview.folders else Text("no store folders on this machine"),
     )
+
+
+def _runs(console: Console, runs: tuple[RunStatus, ...]) -> RenderableType:
+    columns = ("run", "state", "started", "ended", "actors", "entries", "held", "entrypoint")
+    table = table_of(columns, right=("entries", "held"))
+    for run in runs:
+        table.add_row(*_run_row(run))
+    return fitted(console, table, map(_run_line, runs))
+
+
+def _folders(console: Console, folders: tuple[StoreFolder, ...], now_s: float) -> RenderableType:
+    table = table_of(("folder on this machine", "state", "size", "last written", ""), right=("size",))
+    for folder in folders:
+        table.add_row(*_folder_row(folder, now_s))
+    lines = (
+        f"{folder.path}: {folder.state.value}, {in_units(folder.bytes)}, written {ago(now_s - folder.written_at)}"
+        for folder in folders
+    )
+    return fitted(console, table, lines)
 
 
 def runs_json(overview: Overview) -> dict[str, Any]:
@@ -58,17 +69,32 @@ def runs_json(overview: Overview) -> dict[str, Any]:
 
 
 def _run_row(run: RunStatus) -> tuple[RenderableType, ...]:
-    counts = ((run.actors_alive, "alive"), (run.actors_ended, "ended"))
     return (
         run.run,
         Text(run.state.value, STYLES[run.state]),
-        "" if run.started_at is None else when(run.started_at),
-        "" if run.ended_at is None else when(run.ended_at),
-        ", ".join(f"{count} {word}" for count, word in counts if count),
+        _moment(run.started_at),
+        _moment(run.ended_at),
+        _actors(run),
         "" if run.entries is None else str(run.entries),
         "" if run.bytes is None else in_units(run.bytes),
         Text(run.entrypoint),
     )
+
+
+def _run_line(run: RunStatus) -> str:
+    held = "" if run.bytes is None else f"{run.entries} entries, {in_units(run.bytes)}"
+    since = f"{run.state.value} {_moment(run.ended_at)}".strip()
+    actors = f"actors: {_actors(run)}" if _actors(run) else "no actors"
+    return "; ".join(part for part in (f"{run.run}: {run.entrypoint}", since, actors, held) if part)
+
+
+def _actors(run: RunStatus) -> str:
+    counts = ((run.actors_alive, "alive"), (run.actors_ended, "ended"))
+    return ", ".join(f"{count} {word}" for count, word in counts if count)
+
+
+def _moment(at_s: float | None) -> str:
+    return "" if at_s is None else when(at_s)
 
 
 def _folder_row(folder: StoreFolder, now_s: float) -> tuple[RenderableType, ...]:
@@ -86,18 +112,23 @@ def removed_json(removed: tuple[Removed, ...]) -> dict[str, Any]:
     return {"freed_bytes": sum(one.freed_bytes for one in removed), "removed": [one._asdict() for one in removed]}
 
 
-def collection_table(collection: Collection, *, dry_run: bool) -> RenderableType:
+def collection_view(console: Console, collection: Collection, *, dry_run: bool) -> RenderableType:
     """What a collection did, for people."""
-    table = table_of(("", "what", "name", "frees" if dry_run else "freed", ""))
-    for one in collection.removed:
-        table.add_row("would remove" if dry_run else "removed", one.kind, Text(one.name), _freed(one), "")
-    for kept in collection.kept:
-        verdict = Text("kept", FAILURE if kept.failed else ATTENTION)
-        table.add_row(verdict, kept.kind, Text(kept.name), "", Text(kept.reason))
     if not collection.removed and not collection.kept:
         return Text("nothing is over that could be removed")
+    verb = "would remove" if dry_run else "removed"
+    table = table_of(("", "what", "name", "frees" if dry_run else "freed", ""))
+    lines = []
+    for one in collection.removed:
+        table.add_row(verb, one.kind, Text(one.name), _freed(one), "")
+        lines.append(f"{verb} {one.kind} {one.name}: {_freed(one)}")
+    for kept in collection.kept:
+        table.add_row(
+            Text("kept", FAILURE if kept.failed else ATTENTION), kept.kind, Text(kept.name), "", Text(kept.reason)
+        )
+        lines.append(f"kept {kept.kind} {kept.name}: {kept.reason}")
     total = in_units(sum(one.freed_bytes for one in collection.removed))
-    return Group(table, Text(f"{'would free' if dry_run else 'freed'} {total}"))
+    return Group(fitted(console, table, lines), Text(f"{'would free' if dry_run else 'freed'} {total}"))
 
 
 def collection_json(collection: Collection, *, dry_run: bool) -> dict[str, Any]:

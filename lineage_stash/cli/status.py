@@ -7,10 +7,11 @@ has come up and nobody has reported its death.
 from enum import StrEnum
 from typing import NamedTuple
 
-from lineage_stash.cli.asking import NoAnswer, Standing, ask_coordinator, list_replica, time_replica
+from lineage_stash.cli.asking import NoAnswer, Standing, ask_coordinator, list_replica, of_each, time_replica
 from lineage_stash.cli.records import Records
 from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
 from lineage_stash.on_ray.registry import COORDINATOR, Place, replica_name
+from lineage_stash.on_ray.replica_sets import ANYWHERE
 from lineage_stash.store.contract import Item, ReplicaId
 from lineage_stash.store.placement import promise
 
@@ -80,13 +81,13 @@ class Status(NamedTuple):
 def collect(records: Records, address: str, own_node: str, alive_nodes: frozenset[str]) -> Status:
     """Ask the services, and put together what they and the records say."""
     coordinator, standing = _look_at_coordinator(records, own_node)
-    replicas = tuple(_look_at_replica(records, replica, own_node, alive_nodes) for replica in records.replicas)
+    replicas = of_each(records.replicas, lambda replica: _look_at_replica(records, replica, own_node, alive_nodes))
     links = None if standing is None else standing.links
     return Status(
         address=address,
         epoch=None if records.replica_set is None else records.replica_set.epoch,
         durability=records.durability,
-        services=(coordinator, *replicas),
+        services=(coordinator, *replicas.values()),
         lost={replica_name(of): why for of, why in records.lost.items() if of not in records.replicas},
         spares=None if standing is None else standing.spares,
         round=records.history.round,
@@ -106,7 +107,7 @@ def promise_of(records: Records, alive_nodes: frozenset[str]) -> str:
     replicas = () if records.replica_set is None else records.replica_set.replicas
     homes = {replica: records.residences[replica].node for replica in replicas if replica in records.residences}
     said = promise(tuple(homes.values()))
-    out = [replica for replica, node in homes.items() if replica in records.lost or node not in alive_nodes]
+    out = out_of(records, alive_nodes)
     if not out:
         return said
     left = len(homes) - len(out)
@@ -114,6 +115,13 @@ def promise_of(records: Records, alive_nodes: frozenset[str]) -> str:
     if left < len(homes) // 2 + 1:
         return f"none now: {named} of {len(homes)} replicas are out, and a majority is needed to commit and to recover"
     return f"less now: {named} of {len(homes)} replicas {'is' if len(out) == 1 else 'are'} out. In full: {said}"
+
+
+def out_of(records: Records, alive_nodes: frozenset[str]) -> list[ReplicaId]:
+    """The replicas of the newest set that will not be back."""
+    replicas = () if records.replica_set is None else records.replica_set.replicas
+    homes = {replica: records.residences[replica].node for replica in replicas if replica in records.residences}
+    return [replica for replica, node in homes.items() if replica in records.lost or node not in alive_nodes]
 
 
 def peer_status(peer: PeerId, records: Records, links: frozenset[str] | None) -> PeerStatus:
@@ -179,13 +187,16 @@ def _look_at_replica(records: Records, replica: ReplicaId, own_node: str, alive_
         held = sum(map(bytes_of, list_replica(address, records.secret)))
     except NoAnswer as error:
         return service._replace(found=str(error))
-    return service._replace(up=True, found=f"answers in {took_ms:.1f} ms", took_ms=took_ms, held_bytes=held)
+    found = f"answers in {took_ms:.1f} ms"
+    if records.replica_set is not None and replica == records.replica_set.archive:
+        found += f", the archive in {records.residences[replica].folder}"
+    return service._replace(up=True, found=found, took_ms=took_ms, held_bytes=held)
 
 
 def _described(records: Records, replica: ReplicaId) -> Service:
     """Where a replica should be."""
     home, place = records.residences.get(replica), records.place_of_replica(replica)
-    node = home.node if home is not None else place.node if place is not None else ""
+    node = (home.node if home is not None else "") or (place.node if place is not None else "")
     pid = place.pid if place is not None else None
     return Service(replica_name(replica), False, node, host_of(place), pid, "")
 
@@ -195,7 +206,7 @@ def fault_of(records: Records, replica: ReplicaId, alive_nodes: frozenset[str]) 
     home = records.residences.get(replica)
     if replica in records.lost:
         return f"lost: {records.lost[replica]}"
-    if home is not None and home.node not in alive_nodes:
+    if home is not None and home.node not in (ANYWHERE, *alive_nodes):
         return "its node is dead"
     if records.place_of_replica(replica) is None:
         return "not registered"

@@ -70,6 +70,7 @@ def is_initialized() -> bool:
 
 def init(address: str | None = None, *, storage: str | Path | None = None, replicas: int | None = None,
          durability: str | None = None, archive: str | None = None, spares: int = 1, transport: str | None = None,
+         stash_cap_bytes: int | None = None, buffer_cap_bytes: int | None = None,
          **ray_options: Any) -> None:  # fmt: skip
     """Start Ray or join it, as `ray.init` does, and the store and the coordinator with it.
 
@@ -80,6 +81,8 @@ def init(address: str | None = None, *, storage: str | Path | None = None, repli
     archive); single actors may have their own. `archive` is the URL of a folder in any file system that pyarrow knows
     (file, s3, gs, hdfs).
     `spares` is how many processes wait, started and empty, to take over from one that dies.
+    `stash_cap_bytes` (64 MB) is how much lineage that is not committed a process holds before new calls wait for the
+    store; `buffer_cap_bytes` (128 MB) is how much of calls and replies it keeps in memory before it puts them on disk.
     `transport` is how processes talk: "wire" (the default) over connections of their own, "ray" by Ray's actor calls,
     for clusters whose nodes cannot connect to one another freely. It is the same for all of a cluster.
     """
@@ -90,7 +93,8 @@ def init(address: str | None = None, *, storage: str | Path | None = None, repli
             _Now.owns_ray = True
             ray.init(address=address, **ray_options)
         services.ensure(storage=storage, spares=spares, transport=transport, replicas=replicas, durability=durability,
-                        archive=archive)  # fmt: skip
+                        archive=archive, stash_cap_bytes=stash_cap_bytes,
+                        buffer_cap_bytes=buffer_cap_bytes)  # fmt: skip
         _Now.runtime = Driver()
     atexit.register(shutdown)
 

@@ -19,10 +19,12 @@ from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import services
 from lineage_stash.on_ray.levels import DEFAULT_LEVEL, DURABILITY, parse_level
+from lineage_stash.on_ray.limits import within_limits
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process
 from lineage_stash.on_ray.registry import COORDINATOR, replica_name
 from lineage_stash.on_ray.replica_sets import lost_replicas
 from lineage_stash.on_ray.runtime import ObjectRef, Runtime, deadline_after, timed_out
+from lineage_stash.on_ray.spool import FileSpool
 from lineage_stash.shell import address_of, open_store
 from lineage_stash.store.contract import GetCheckpoint
 
@@ -58,10 +60,11 @@ class Driver(Runtime):
         process.store = open_store(process.registry.present_set(), history, process.links, process.registry)
         self._reach_store()
         self._note_run()
+        policy = within_limits(POLICY, process.plane)
         self.created = 0
         self.submitted = 0
         with process.lock:
-            self.live(Peer(member, FIRST_INCARNATION, history, POLICY, ignored=ignored))
+            self.live(Peer(member, FIRST_INCARNATION, history, policy, ignored=ignored, spool=FileSpool()))
             self.shell.level = parse_level((process.plane.get(DURABILITY) or DEFAULT_LEVEL.encode()).decode())
             self.shell.feed(events.MainStarted())
             process.links.reach(COORDINATOR)

@@ -26,6 +26,7 @@ from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.creation import Creation, load_class, read_creation
 from lineage_stash.on_ray.levels import DEFAULT_LEVEL, DURABILITY, parse_level
+from lineage_stash.on_ray.limits import within_limits
 from lineage_stash.on_ray.links import Link
 from lineage_stash.on_ray.mail import Addressee
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
@@ -137,7 +138,7 @@ class Life(Runtime):
         process.registry.settle_in(address, process.place)
         history, ignored = process.registry.register(member)
         process.links.reach(COORDINATOR)
-        policy = POLICY._replace(checkpoint_every_entries=creation.checkpoint_every)
+        policy = within_limits(POLICY, process.plane)._replace(checkpoint_every_entries=creation.checkpoint_every)
         process.store = open_store(process.registry.present_set(), history, process.links, process.registry)
         self.program = ActorProgram(load_class(process.plane, creation.class_digest))
         found: list[Peer | NoLife] = []

@@ -14,6 +14,7 @@ from lineage_stash.core.ids import PeerId
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.creation import RAY_NAMESPACE
 from lineage_stash.on_ray.levels import DEFAULT_LEVEL, DURABILITY, parse_level
+from lineage_stash.on_ray.limits import LIMITS, settle_limits
 from lineage_stash.on_ray.process import MAIL, TRANSPORT, WIRE
 from lineage_stash.on_ray.registry import COORDINATOR, own_node, replica_name
 from lineage_stash.on_ray.replica_sets import (
@@ -40,17 +41,27 @@ DETACHED: dict[str, Any] = {
 
 
 def ensure(*, storage: str | Path | None, spares: int, transport: str | None, replicas: int | None,
-           durability: str | None, archive: str | None) -> None:  # fmt: skip
+           durability: str | None, archive: str | None, stash_cap_bytes: int | None,
+           buffer_cap_bytes: int | None) -> None:  # fmt: skip
     """Have the services run, and wait until they do."""
     from lineage_stash.on_ray.coordinator import CoordinatorActor
 
+    if replicas is not None and replicas < 1:
+        raise ValueError(f"replicas={replicas} is no store: at least one is needed, and 3 survive the loss of a node")
     plane = ControlPlane()
     settle_transport(plane, transport)
     settle_durability(plane, durability)
+    settle_limits(plane, stash_cap_bytes, buffer_cap_bytes)
     folder = settle_storage(plane, storage)
     deadline = time.monotonic() + COME_UP_S
     if newest_set(plane) is None:
-        found_store(plane, folder, replicas, archive, deadline)
+        try:
+            found_store(plane, folder, replicas, archive, deadline)
+        except BaseException:
+            # Nothing of this attempt stays on record: other settings may be better.
+            for fact in ("storage", DURABILITY, LIMITS, *plane.keys("replicas/"), *plane.keys("lost/")):
+                plane.delete(fact)
+            raise
     check_archive(plane, archive)
     coordinator = ray.remote(CoordinatorActor).options(name=COORDINATOR, **DETACHED).remote(spares, replicas)
     try:
@@ -65,8 +76,8 @@ def ensure(*, storage: str | Path | None, spares: int, transport: str | None, re
 def found_store(plane: ControlPlane, folder: Path, option: int | None, archive: str | None,
                 deadline: float) -> None:  # fmt: skip
     """Start the replicas of the first epoch, wait until they are up, and publish them."""
-    if option is not None and option < 1:
-        raise ValueError(f"replicas={option} is no store: at least one is needed, and 3 survive the loss of a node")
+    if archive is None and (plane.get(DURABILITY) or b"").decode() == Level.REMOTE.name.lower():
+        raise ValueError("durability='remote' needs an archive: init(archive='s3://bucket/folder', ...)")
     alive = alive_nodes()
     nodes = choose_nodes(wanted_replicas(option, len(alive)), alive, ())
     wanted = [Residence(node, str(folder / replica_name(replica))) for replica, node in enumerate(nodes)]
@@ -83,9 +94,6 @@ def found_store(plane: ControlPlane, folder: Path, option: int | None, archive: 
             f"'{replica_name(0)}' and so on (ray list actors), and whether {folder} can be written to"
         ) from error
     except ray.exceptions.RayTaskError as error:
-        for replica in range(len(actors)):
-            plane.delete(f"lost/{replica}")
-            plane.delete(f"replicas/{replica}")
         for actor in actors:
             ray.kill(actor)
         raise StoreUnreachable(f"the store cannot be opened: {error.cause}") from error
@@ -100,8 +108,6 @@ def check_archive(plane: ControlPlane, wanted: str | None) -> None:
     if wanted is not None and wanted != used:
         has = f"has its archive in {used}" if used is not None else "was begun without an archive"
         raise ValueError(f"this cluster's store {has}: leave out archive={wanted!r}, or start another cluster")
-    if used is None and (plane.get(DURABILITY) or b"").decode() == Level.REMOTE.name.lower():
-        raise ValueError("durability='remote' needs an archive: init(archive='s3://bucket/folder', ...)")
 
 
 class StoreUnreachable(ConnectionError):
@@ -137,8 +143,10 @@ def settle_storage(plane: ControlPlane, storage: str | Path | None) -> Path:
 
 def settle_durability(plane: ControlPlane, wanted: str | None) -> None:
     """Put on record how durable commits are where actors do not say otherwise."""
+    if wanted is not None:
+        parse_level(wanted)
     used = plane.put_if_absent(DURABILITY, (wanted or DEFAULT_LEVEL).encode()).decode()
-    if wanted is not None and parse_level(wanted).name.lower() != used:
+    if wanted not in (None, used):
         raise ValueError(
             f"this cluster's durability is {used!r} already: leave out durability={wanted!r}, or say it of single "
             f"actors with .options(durability={wanted!r})"

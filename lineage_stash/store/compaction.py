@@ -125,7 +125,7 @@ class Compaction:
         """The file, once everything is in it and every place leads there."""
         self._index = index
         self._path = path
-        self._header = FileHeader(STATE, number, identity, 0)
+        self._header = FileHeader.new(STATE, number, identity, 0)
         self._promised = promised
         # Two lists and no pairs: many new pairs would have the garbage collector look through the whole index.
         self._places: list[Place] = []
@@ -144,9 +144,8 @@ class Compaction:
         self.state = file
 
     def _write(self, file: OpenFile) -> Iterator[None]:
-        content = self._header.pack()
-        file.write([content], 0)
-        file.size = len(content)
+        file.write([self._header.content], 0)
+        file.size = self._header.size
         synced = 0
         if self._promised:
             self._add(file, Record(Kind.PROMISED), [])

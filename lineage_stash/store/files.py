@@ -43,18 +43,26 @@ class FileHeader(NamedTuple):
     identity: str
     length: int
     """How long the file was for certain when it got its name."""
-    writer: str = __version__
+    content: bytes
+    """The header as it is in the file."""
 
-    def pack(self) -> bytes:
-        """As the file begins."""
-        text = json.dumps(self._asdict()).encode()
+    @classmethod
+    def new(cls, kind: str, number: int, identity: str, length: int) -> "FileHeader":
+        """The header of a file that is to be written by this version."""
+        said = {"kind": kind, "number": number, "identity": identity, "length": length, "writer": __version__}
+        text = json.dumps(said).encode()
         start = PREFIX.pack(MAGIC, FORMAT, len(text), 0)[:-4]
-        return start + crc32(start + text).to_bytes(4, "big") + text
+        return cls(kind, number, identity, length, start + crc32(start + text).to_bytes(4, "big") + text)
+
+    @property
+    def size(self) -> int:
+        """How long the header is."""
+        return len(self.content)
 
     @property
     def seed(self) -> int:
         """What tells groups of this file from those of any other."""
-        return crc32(self.pack())
+        return crc32(self.content)
 
 
 class OpenFile:
@@ -158,7 +166,7 @@ def read_file_header(file: OpenFile, kind: str, number: int) -> FileHeader:
     said: Any = json.loads(text)
     if format_number != FORMAT:
         raise StoreFormatUnknown(_foreign_format(file.path, format_number, f"lineage_stash {said['writer']}"))
-    header = FileHeader(**said)
+    header = FileHeader(said["kind"], said["number"], said["identity"], said["length"], start + text)
     if (header.kind, header.number) != (kind, number):
         raise StoreDamaged(file.path, 0, f"this is {header.kind} {header.number} and not {kind} {number}")
     return header

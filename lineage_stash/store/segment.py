@@ -68,15 +68,14 @@ class Segment:
         """A new segment with nothing in it, durable."""
         file = OpenFile.begin(path)
         try:
-            header = FileHeader(SEGMENT, number, identity, FILE_HEADER_BYTES + ROOM_BYTES)
-            content = header.pack()
-            assert len(content) + HEADER.size <= FILE_HEADER_BYTES, "an identity is short"
-            file.write([content.ljust(header.length, b"\0")], 0)
+            header = FileHeader.new(SEGMENT, number, identity, FILE_HEADER_BYTES + ROOM_BYTES)
+            assert header.size + HEADER.size <= FILE_HEADER_BYTES, "an identity is short"
+            file.write([header.content.ljust(header.length, b"\0")], 0)
             file.finish(path)
         except OSError:
             file.close()
             raise
-        segment = cls(file, header, len(content))
+        segment = cls(file, header, header.size)
         segment._zeroed = header.length
         return segment
 
@@ -137,7 +136,7 @@ class SegmentReading:
     def __init__(self, file: OpenFile, header: FileHeader) -> None:
         self.file = file
         self.header = header
-        self.upper = len(header.pack())
+        self.upper = header.size
         self.last: Group | None = None
         self.is_confirmed = True
         """Whether what was read was durable for certain."""
@@ -195,7 +194,7 @@ class SegmentReading:
 def state_groups(file: OpenFile, header: FileHeader) -> Iterator[Group]:
     """The groups of a file that was synced before it got its name: whatever is wrong there is damage."""
     read, seed = Window(file).read, header.seed
-    lower = len(header.pack())
+    lower = header.size
     while (found := read_header(read, seed, lower)) is not None and found.heads_bytes:
         group = read_group(read, found, lower)
         if group is None:

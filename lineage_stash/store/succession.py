@@ -68,9 +68,9 @@ class Phase(Enum):
 
 
 class Asked(NamedTuple):
-    """A request to one replica, repeated until it is answered."""
+    """A request to any of some replicas, one after the other until one has answered."""
 
-    replica: ReplicaId
+    replicas: tuple[ReplicaId, ...]
     ticket: Ticket
     frame: Frame
     ticks: int
@@ -95,7 +95,7 @@ class Succession:
         self._sealed: dict[ReplicaId, None] = {}
         self._listed: dict[ReplicaId, dict[PeerId, Item]] = {}
         self._union: dict[PeerId, Item] = {}
-        self._sources: dict[PeerId, ReplicaId] = {}
+        self._sources: dict[PeerId, tuple[ReplicaId, ...]] = {}
         self._up_to_date: dict[ReplicaId, None] = {}
         self._heard: dict[ReplicaId, None] = {}
         self._ticks = 0
@@ -116,7 +116,8 @@ class Succession:
         if isinstance(reply, Elsewhere):
             self._end()  # others have gone further than this one ever will
         else:
-            self._heard[asked.replica] = None
+            if len(asked.replicas) == 1:
+                self._heard[asked.replicas[0]] = None
             if self._makes_progress:
                 self._waited = 0
             asked.then(reply)
@@ -132,8 +133,9 @@ class Succession:
         """Ask again, and stop waiting for those who keep everyone waiting."""
         self._ticks += 1
         for asked in list(self._asked.values()):
-            if (self._ticks - asked.ticks) % ASK_AGAIN_TICKS == 0:
-                self._send(asked.replica, asked.ticket, asked.frame)
+            times, rest = divmod(self._ticks - asked.ticks, ASK_AGAIN_TICKS)
+            if rest == 0:
+                self._send(asked.replicas[times % len(asked.replicas)], asked.ticket, asked.frame)
         self._waited += 1
         if self._waited > PATIENCE_TICKS:
             self._waited = 0
@@ -159,10 +161,14 @@ class Succession:
         self._asked.clear()
 
     def _ask(self, replica: ReplicaId, request: Request, then: Callable[[Reply], None], epoch: Epoch) -> None:
+        self._ask_any((replica,), request, then, epoch)
+
+    def _ask_any(self, replicas: tuple[ReplicaId, ...], request: Request, then: Callable[[Reply], None],
+                 epoch: Epoch) -> None:  # fmt: skip
         self._next += 1
         ticket = Ticket(self._next, epoch, Level.DISK)
-        asked = self._asked[self._next] = Asked(replica, ticket, self._encode(request), self._ticks, then)
-        self._send(replica, ticket, asked.frame)
+        asked = self._asked[self._next] = Asked(replicas, ticket, self._encode(request), self._ticks, then)
+        self._send(replicas[0], ticket, asked.frame)
 
     # listing
 
@@ -233,7 +239,7 @@ class Succession:
     # uniting
 
     def _unite(self) -> None:
-        """Per peer, all that any of the listed ones has, and who has most of its log."""
+        """Per peer, all that any of the listed ones has, and who has all of its log."""
         self._union.clear()
         self._sources.clear()
         for items in self._listed.values():
@@ -241,13 +247,13 @@ class Succession:
                 known = self._union.get(peer)
                 self._union[peer] = item if known is None else _joined(known, item)
         for peer, union in self._union.items():
-            uppers = [
-                (_surviving_upper(items[peer], union.segments), -replica)
+            uppers = {
+                replica: _surviving_upper(items[peer], union.segments)
                 for replica, items in self._listed.items() if peer in items
-            ]  # fmt: skip
-            upper, source = max(uppers)
-            self._sources[peer] = -source
-            last_writer = self._listed[ReplicaId(-source)][peer].last_writer
+            }  # fmt: skip
+            upper = max(uppers.values())
+            sources = self._sources[peer] = tuple([replica for replica in uppers if uppers[replica] == upper])
+            last_writer = self._listed[sources[0]][peer].last_writer
             self._union[peer] = union._replace(upper=max(upper, union.base), last_writer=last_writer)
 
     # copying
@@ -313,7 +319,7 @@ class Succession:
             else:
                 self._copy_log(replica, peer, following, then)
 
-        self._ask(self._sources[peer], Read(peer, lower), on_read, NO_EPOCH)
+        self._ask_any(self._sources[peer], Read(peer, lower), on_read, NO_EPOCH)
 
     def _copy_rest(self, replica: ReplicaId, held: Item | None, union: Item, then: Callable[[], None]) -> None:
         """Checkpoints, then fences, which would refuse the checkpoints of the fenced."""
@@ -333,12 +339,12 @@ class Succession:
             then()
             return
         checkpoint = lacking.pop(0)
-        sources = self._keepers_of(checkpoint)
+        keepers = self._keepers_of(checkpoint)
 
         def on_stored(reply: Reply) -> None:
             missing = reply.missing if isinstance(reply, Stored) else ()
             if missing:
-                self._copy_chunks(replica, GetChunks(checkpoint.peer, missing), sources, put)
+                self._copy_chunks(replica, GetChunks(checkpoint.peer, missing), keepers, put)
             else:
                 self._copy_checkpoints(replica, lacking, then)
 
@@ -347,16 +353,17 @@ class Succession:
 
         put()
 
-    def _keepers_of(self, checkpoint: Checkpoint) -> list[ReplicaId]:
+    def _keepers_of(self, checkpoint: Checkpoint) -> tuple[ReplicaId, ...]:
         peer = checkpoint.peer
-        return [
+        keepers = [
             of for of, items in self._listed.items()
             if peer in items and any(age(other) == age(checkpoint) for other in items[peer].checkpoints)
         ]  # fmt: skip
+        return tuple(keepers)
 
-    def _copy_chunks(self, replica: ReplicaId, wanted: GetChunks, sources: list[ReplicaId],
-                     then: Callable[[], None]) -> None:  # fmt: skip
-        """From one source after the other: a chunk may be gone there, or damaged. If from none, another seal helps."""
+    def _copy_chunks(self, replica: ReplicaId, wanted: GetChunks, keepers: tuple[ReplicaId, ...],
+                     then: Callable[[], None], fruitless: int = 0) -> None:  # fmt: skip
+        """From one keeper after the other: a chunk may be gone there, or damaged. If from none, another seal helps."""
 
         def on_chunks(reply: Reply) -> None:
             assert isinstance(reply, Chunks), f"{type(reply).__name__} is no answer to a request for chunks"
@@ -365,11 +372,10 @@ class Succession:
                 self.copied_bytes += sum([chunk.body_bytes for chunk in good])
                 self._ask(replica, PutChunks(wanted.peer, good), lambda _: then(), self.successor.epoch)
             else:
-                del sources[0]
-                self._copy_chunks(replica, wanted, sources, then)
+                self._copy_chunks(replica, wanted, (*keepers[1:], keepers[0]), then, fruitless + 1)
 
-        if sources:
-            self._ask(sources[0], wanted, on_chunks, NO_EPOCH)
+        if fruitless < len(keepers):
+            self._ask_any(keepers, wanted, on_chunks, NO_EPOCH)
 
 
 def _joined(one: Item, other: Item) -> Item:

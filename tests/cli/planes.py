@@ -59,8 +59,8 @@ class MemoryPlane:
         self.facts[f"replicas/{replica}"] = json.dumps(home).encode()
         self.settle_in(replica_name(replica), pid=11 + replica, node=node)
 
-    def begin_epoch(self, epoch: int, replicas: Iterable[int]) -> None:
-        self.facts[f"epochs/{epoch:08d}"] = json.dumps(ReplicaSet(Epoch(epoch), tuple(replicas))).encode()
+    def begin_epoch(self, epoch: int, replicas: Iterable[int], archive: int | None = None) -> None:
+        self.facts[f"epochs/{epoch:08d}"] = json.dumps(ReplicaSet(Epoch(epoch), tuple(replicas), archive)).encode()
 
     def settle_in(self, address: str, pid: int, folder: str = "/nowhere", node: str = NODE) -> None:
         host = "192.0.2.7" if node == NODE else "127.0.0.1"  # where nobody listens, and that is known at once

@@ -72,6 +72,14 @@ def test_all_pages_of_a_log_are_asked_for(tmp_path: Path, replica: Replica, monk
     assert [(span.lower, span.upper) for span in found] == [(0, 1), (1, 2)]
 
 
+def test_log_that_was_truncated_meanwhile_is_told(tmp_path: Path, replica: Replica) -> None:
+    replica.logs[PeerId("driver-1/A-1")].truncate(Index(1))
+    with serving(tmp_path, replica) as address:
+        assert [span.lower for span in read_log(address, SECRET, PeerId("driver-1/A-1"), Index(1))] == [1]
+        with pytest.raises(NoAnswer, match="truncated meanwhile"):
+            list(read_log(address, SECRET, PeerId("driver-1/A-1"), Index(0)))
+
+
 def test_replica_forgets_in_its_epoch_and_refuses_in_a_former_one(tmp_path: Path, replica: Replica) -> None:
     with serving(tmp_path, replica) as address:
         forget_at(address, SECRET, (PeerId("driver-1/A-1"),), FIRST_EPOCH)

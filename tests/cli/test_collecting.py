@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from lineage_stash.cli import cluster, folders
+from lineage_stash.cli import cluster, folders, show
 from lineage_stash.cli.cluster import Cluster, NoCluster
+from lineage_stash.cli.collecting import TOO_YOUNG, UNKNOWN_AGE
 from lineage_stash.cli.commands import app, parse_duration_s
 from lineage_stash.cli.show import in_units
 from lineage_stash.cli.show_runs import ago
@@ -126,6 +127,18 @@ def test_runs_and_folders_are_told_in_tables() -> None:
     assert all(word in row for word in ("left", "KiB", "d ago"))
 
 
+@pytest.mark.usefixtures("plane", "store")
+def test_terminal_too_narrow_for_the_tables_gets_lines(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(show, "FILE_WIDTH", 100)
+    lines = " ".join(stash("runs").stdout.split())
+    assert f"{RUN}: train.py --epochs 3; ended 2001-09-" in lines
+    assert f"{DEAD}: job.py; died; no actors; 0 entries, 0 B" in lines
+    assert left.name in lines
+    assert ": left, " in lines
+    lines = " ".join(stash("gc", "--dry-run").stdout.split())
+    assert f"would remove run {RUN}: 2 entries, " in lines
+
+
 @pytest.mark.usefixtures("plane")
 def test_runs_of_a_store_that_does_not_answer_say_so() -> None:
     result = stash("runs")
@@ -162,7 +175,7 @@ def test_removed_run_is_told_with_its_bytes_and_is_not_there_any_more(plane: Mem
     assert f"runs/{RUN}" not in plane.facts
     again = stash("rm", RUN)
     assert (again.exit_code, again.stdout) == (1, "")
-    assert again.stderr == f"stash: there is no run '{RUN}' in this cluster: see `stash runs`\n"
+    assert again.stderr == f"stash: {RUN}: there is no such run in this cluster: see `stash runs`\n"
 
 
 @pytest.mark.usefixtures("plane", "store")
@@ -177,8 +190,8 @@ def test_removed_run_is_told_in_json() -> None:
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        (LIVING, f"{LIVING} is not over: its driver is alive"),
-        (ACTOR, f"{ACTOR} is an actor: it is removed with its run, {RUN}"),
+        (LIVING, f"{LIVING}: it is not over: its driver is alive"),
+        (ACTOR, f"{ACTOR}: this is an actor, which is removed with its run, {RUN}"),
         ("/proc", "/proc is not the folder of a store: there is no file of a replica in it"),
     ],
 )
@@ -239,8 +252,8 @@ def test_what_has_not_been_over_for_long_enough_is_kept(plane: MemoryPlane, stor
     found = answer("gc", "--older-than", "1d")
     assert [one["name"] for one in found["removed"]] == [RUN, str(left)]
     assert {one["name"]: one["reason"] for one in found["kept"]} == {
-        DEAD: "it is not known since when it is over",
-        LIVING: "it has not been over for so long",
+        DEAD: UNKNOWN_AGE,
+        LIVING: TOO_YOUNG,
     }
 
 
@@ -257,7 +270,7 @@ def test_peers_of_no_run_are_collected(plane: MemoryPlane, store: Store) -> None
     assert plane.facts
     store.write("driver-9/A-1", "driver-9")
     assert answer("runs")["strays"] == 1
-    assert "1 peers in the store are of no run" in stash("runs").stdout
+    assert "in the store, of no run: 1 peers; `stash gc` removes them" in stash("runs").stdout
     assert [one["kind"] for one in answer("gc")["removed"]] == ["run", "run", "leftovers"]
     assert store.peers() == [[], [], []]
 
@@ -270,7 +283,7 @@ def test_run_that_others_may_need_is_kept_with_the_reason(plane: MemoryPlane, st
     result = stash("gc")
     assert result.exit_code == 0
     (row,) = (line for line in result.stdout.splitlines() if f"may still be needed by {service}" in line)
-    assert row.split()[:3] == ["kept", "run", RUN]
+    assert row.startswith(f"kept run {RUN}: it may")
 
 
 def test_store_without_a_majority_fails_the_collection_of_runs_and_not_of_folders(

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from lineage_stash.cli import cluster, examine, folders, main
 from lineage_stash.cli.cluster import Cluster, NoCluster, NotJoined, explain
 from lineage_stash.cli.commands import app
+from lineage_stash.on_ray.control_plane import ControlPlaneAway
 from tests.cli.planes import MemoryPlane, cluster_of
 
 COMMANDS = (("status",), ("recoveries",), ("doctor",), ("runs",), ("rm", "driver-1"), ("gc",))
@@ -138,6 +139,34 @@ def test_recoveries_are_printed_as_table_and_json(plane: MemoryPlane) -> None:
     assert "driver-1/A-1" in runner.invoke(app, ["recoveries"]).stdout
     (found,) = json.loads(runner.invoke(app, ["recoveries", "--format", "json"]).stdout)["recoveries"]
     assert (found["peer"], found["incarnation"], found["total_ms"]) == ("driver-1/A-1", 1, 35.2)
+
+
+@pytest.mark.parametrize("command", [("status",), ("recoveries",), ("runs",), ("gc",)])
+def test_cluster_that_ends_meanwhile_is_one_line_and_exit_code_1(
+    plane: MemoryPlane, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keys(_: str) -> list[str]:
+        raise ControlPlaneAway("the GCS did not answer: gone")
+
+    monkeypatch.setattr(plane, "keys", keys)
+    result = runner.invoke(app, list(command))
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "stash: the GCS did not answer: gone\n")
+
+
+def test_followed_cluster_that_ends_is_told(plane: MemoryPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    plane.add_services()
+    looks = iter(range(2))
+    get_all = plane.get_all
+
+    def get_all_until_the_end(prefix: str) -> dict[str, bytes]:
+        if prefix == "recoveries/" and next(looks):
+            raise ControlPlaneAway("the GCS did not answer: gone")
+        return get_all(prefix)
+
+    monkeypatch.setattr(plane, "get_all", get_all_until_the_end)
+    result = runner.invoke(app, ["recoveries", "--follow"])
+    assert result.exit_code == 1
+    assert "the cluster does not answer any more: the GCS did not answer: gone" in result.stderr
 
 
 @pytest.mark.parametrize("address", ["ray://192.0.2.7:10001", "192.0.2.7", "192.0.2.7:", "nonsense"])

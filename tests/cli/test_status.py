@@ -11,6 +11,7 @@ from lineage_stash.cli.records import read
 from lineage_stash.cli.status import PeerStatus, State, Status, collect
 from lineage_stash.core.checkpoint import CallsFrom, CallsTo, Checkpoint
 from lineage_stash.core.ids import FIRST_INCARNATION, Index, PeerId, Seqno
+from lineage_stash.on_ray.replica_sets import ANYWHERE
 from lineage_stash.store.contract import Item
 from tests.cli.listeners import Store
 from tests.cli.planes import ALIVE, NODE, NODES, OTHER_NODES, MemoryPlane
@@ -126,17 +127,31 @@ def test_replicas_that_are_lost_or_on_a_dead_node_say_so_without_being_asked(pla
     assert found.promise.startswith("none now: replica-1, replica-2 of 3 replicas are out")
 
 
+def test_archive_is_bound_to_no_node_and_counts_for_no_promise(tmp_path: Path, plane: MemoryPlane) -> None:
+    store = Store(tmp_path, plane, 2)
+    plane.facts["replicas/1"] = json.dumps([ANYWHERE, "s3://bucket/folder"]).encode()
+    plane.begin_epoch(1, (0,), archive=1)
+    store.start()
+    try:
+        found = collect(read(plane), "192.0.2.7:6379", NODE, ALIVE)
+    finally:
+        store.stop()
+    assert [(service.name, service.up) for service in found.services[1:]] == [("replica-0", True), ("replica-1", True)]
+    assert found.services[2].found.endswith("the archive in s3://bucket/folder")
+    assert found.promise.startswith("one replica")
+
+
 def test_replica_that_was_replaced_is_told_beside_the_newest_set(plane: MemoryPlane) -> None:
     plane.add_services(NODES)
-    plane.facts["lost/0"] = b"its folder was emptied"
+    plane.facts["lost/0"] = b"its folder was emptied. Put its files back."
     plane.add_replica(3, NODE)
     plane.begin_epoch(2, (1, 2, 3))
     found = collect(read(plane), "192.0.2.7:6379", NODE, ALIVE)
     assert [service.name for service in found.services] == ["coordinator", "replica-1", "replica-2", "replica-3"]
-    assert found.lost == {"replica-0": "its folder was emptied"}
+    assert found.lost == {"replica-0": "its folder was emptied. Put its files back."}
     text = printed(found)
     assert "store: epoch 2, durability disk" in text
-    assert "store: replica-0 was lost and replaced: its folder was emptied" in text
+    assert "store: replica-0 was lost, and is replaced: its folder was emptied\n" in text.replace(" \n", "\n")
 
 
 def test_promise_is_that_of_the_replicas_nodes_and_less_while_one_is_out(plane: MemoryPlane) -> None:

@@ -99,6 +99,7 @@ def test_lost_node_is_replaced_in_the_store_and_nothing_is_lost(nodes: Cluster) 
 
 
 def test_second_loss_is_survived_by_what_was_copied_after_the_first(nodes: Cluster) -> None:
+    assert nodes.head_node is not None
     tally = Tally.remote()
     ray.get(tally.grow.remote(3_000_000), timeout=PATIENCE_S)
     weight = ray.get(tally.weight.remote(), timeout=PATIENCE_S)

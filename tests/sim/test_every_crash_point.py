@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,25 @@ def violations(schedules: list[Schedule]) -> list[str]:
 def test_every_single_crash_is_survived(replayable: bool) -> None:
     calm = small_world(TWELVE_CALLS, replicas=3, replayable=replayable)
     worlds = [calm._replace(faults=(fault,)) for fault in crashes(range(1, steps_of(calm)))]
+    assert len(worlds) > 300
+    assert violations(worlds) == []
+
+
+def troubles(steps: range) -> Iterator[Fault]:
+    """Whatever can befall a change of the replica set, at every step."""
+    coordinators = [("coordinator", 0), ("second coordinator", 0), ("coordinator asleep", 0)]
+    for step, (kind, target) in product(steps, [*coordinators, *[("replica", of) for of in range(4)]]):
+        yield Fault(step, kind, target, 150, False)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("change", [{"losses": (9,)}, {"moves": (9,)}, {"losses": (9,), "fragile": True}], ids=str)
+def test_every_single_trouble_is_survived_while_a_replica_is_replaced(change: dict[str, Any]) -> None:
+    calm = small_world(FOUR_CALLS, replicas=3, replayable=True)._replace(chunked=True, **change)
+    world, violation = run_schedule(calm)
+    assert violation is None
+    assert len(world.sets) > 1
+    worlds = [calm._replace(faults=(fault,)) for fault in troubles(range(1, world.steps, 2))]
     assert len(worlds) > 300
     assert violations(worlds) == []
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 
@@ -11,6 +12,7 @@ from lineage_stash.core.peer import Peer
 from lineage_stash.core.recovery import Coordinator
 from lineage_stash.store.quorum import Quorum
 from lineage_stash.store.replica import Replica
+from lineage_stash.store.succession import Succession
 from lineage_stash.testing.runner import Tally, run_many, run_schedule, simulate
 from lineage_stash.testing.schedule import Schedule, draw_schedule
 from tests.sim.mutants import MUTANTS, applied
@@ -48,8 +50,10 @@ def test_seed_that_once_broke_a_rule_breaks_none(seed: int) -> None:
 
 
 def test_worlds_run_the_production_classes() -> None:
-    world, violation = run_schedule(some_schedule("crash"))
+    schedules = (draw_schedule(seed) for seed in range(1000))
+    world, violation = run_schedule(next(schedule for schedule in schedules if schedule.faults and schedule.losses))
     assert violation is None
+    assert {type(process.succession) for process in world.coordinators if process.succession} == {Succession}
     shells = [process.shell for process in world.processes.values() if process.shell is not None]
     assert {type(shell) for shell in shells} == {production_shell.Shell}
     assert {type(shell.machine) for shell in shells} == {Peer, Coordinator}
@@ -79,6 +83,18 @@ def test_every_kind_of_fault_strikes(kind: str) -> None:
     world, violation = run_schedule(schedule)
     assert violation is None
     assert not world.faults
+
+
+def test_worlds_change_their_replica_sets_in_every_way() -> None:
+    schedules = [schedule for schedule in map(draw_schedule, range(600)) if schedule.losses or schedule.moves]
+    worlds = [run_schedule(schedule)[0] for schedule in schedules]
+    changes = [(before, after) for world in worlds for before, after in pairwise(world.sets)]
+    assert len(changes) > 100
+    assert any(world.lost for world in worlds), "none was replaced because it was lost"
+    assert any(len(world.sets) > 1 and not world.lost for world in worlds), "none was replaced because it left"
+    assert any(len(after.replicas) > len(before.replicas) for before, after in changes), "none became three"
+    assert any(of not in world.sets[0].replicas for world in worlds for of in world.lost), "none was lost as it joined"
+    assert any(world.replicas[0].chunks for world in worlds), "no state was in chunks"
 
 
 def test_a_violation_is_told_with_its_story_and_the_smallest_schedule(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,7 @@ class Network:
         self.replicas: dict[ReplicaId, Replica] = {}
         self.sets = [ReplicaSet(FIRST_EPOCH, replicas)]
         self.away: set[ReplicaId] = set()
+        self.unanswered: set[tuple[ReplicaId, type]] = set()
         self.wire: list[Parcel] = []
         self.carried = 0
         self.add(*replicas)
@@ -98,7 +99,7 @@ class Network:
         """Carry one request to its replica and the answer back, unless the replica is away."""
         self.carried += 1
         assert self.carried < MOST_PARCELS, "this goes round in a circle"
-        if parcel.replica not in self.away:
+        if parcel.replica not in self.away and (parcel.replica, type(parcel.request)) not in self.unanswered:
             reply = decode(encode(self.replicas[parcel.replica].handle(parcel.request, parcel.ticket.epoch)))
             parcel.answer(parcel.replica, parcel.ticket.number, reply)
 

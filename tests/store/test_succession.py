@@ -234,8 +234,7 @@ def test_source_that_dies_while_it_is_copied_from_is_replaced_by_another_seal(ne
     net.add(4, 5)
     made = net.succession(3, 4, 5)
     net.carry_until(lambda: made.phase is Phase.COPYING, made)
-    source = made._sources[Q]
-    net.away = {source}
+    net.away = set(made._sources[Q][:1])
     net.finish(made)
     assert net.logs(Q) == dict.fromkeys((3, 4, 5), whole_log(2))
     assert net.logs(P) == dict.fromkeys((3, 4, 5), whole_log(3))
@@ -407,6 +406,18 @@ def test_replica_that_has_newer_checkpoints_than_the_sealed_keeps_them(net: Netw
     assert made.phase is Phase.OVER
     assert net.replicas[0].checkpoints == {P: [checkpoint(2), checkpoint(3, life=1)]}
     assert net.replicas[3].checkpoints == {P: [checkpoint(1)]}
+
+
+def test_source_that_answers_seals_and_lists_but_no_reads_is_passed_over(net: Network) -> None:
+    """As a replica does whose disk is damaged where the body is; it need not be the one that leaves."""
+    put, chunks = chunked(2, b"a state in chunks")
+    net.give(chunks, 0, 1, 2)
+    net.give(put, 0, 1, 2)
+    net.add(4, 5)
+    net.unanswered = {(0, contract.Read), (0, contract.GetChunks)}
+    net.finish(net.succession(3, 4, 5))
+    assert net.logs(P) == dict.fromkeys((3, 4, 5), whole_log(3))
+    assert all(net.replicas[of].checkpoints == {P: [put.checkpoint]} for of in (3, 4, 5))
 
 
 def test_chunk_that_is_missing_or_damaged_at_one_source_is_taken_from_another(net: Network) -> None:
