@@ -24,8 +24,7 @@ from lineage_stash.on_ray.registry import replica_name
 from lineage_stash.on_ray.replica_sets import newest_set, note_lost, note_opened
 from lineage_stash.ports import Frame
 from lineage_stash.store.contract import Level, ReplicaId
-from lineage_stash.store.disk import Asked, DiskReplica
-from lineage_stash.store.disk import StoreError as DiskError
+from lineage_stash.store.disk import Asked, DiskReplica, StoreError, StoreInUse
 
 if TYPE_CHECKING:
     from lineage_stash.store.archive import ArchiveReplica
@@ -39,6 +38,9 @@ ARCHIVE_GATHER_S = 0.1
 ARCHIVE_KEY = "LINEAGE_STASH_ARCHIVE_KEY"
 """The environment variable with the key that the archive is signed with; otherwise it is the cluster's own secret, and
 nobody can read the archive after the cluster's end."""
+
+IN_USE_S = 30.0
+"""How long to wait for the process before this one to let go of the folder."""
 
 DELAYED_TURN_S = 0.001
 SEGMENT_BYTES = 64 * 1024 * 1024
@@ -127,7 +129,7 @@ class Keeper:
         had_opened = plane.get(f"opened/{self.replica}") is not None
         try:
             disk = self._open_storage(process, identity, had_opened)
-        except DiskError as error:
+        except StoreError as error:
             self._give_up(process, str(error))
             return None
         current = newest_set(plane)
@@ -139,10 +141,16 @@ class Keeper:
         return disk
 
     def _open_storage(self, process: Process, identity: str, had_opened: bool) -> "DiskReplica | ArchiveReplica":
-        if not is_archive(self.folder):
-            return DiskReplica(
-                Path(self.folder), segment_bytes=SEGMENT_BYTES, identity=identity, expect_existing=had_opened
-            )
+        deadline = time.monotonic() + IN_USE_S
+        while not is_archive(self.folder):
+            try:
+                return DiskReplica(
+                    Path(self.folder), segment_bytes=SEGMENT_BYTES, identity=identity, expect_existing=had_opened
+                )
+            except StoreInUse:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(TICK_S)  # the process before this one is still ending
         from lineage_stash.store.archive import ArchiveReplica  # loads pyarrow, which other replicas need not
 
         key = os.environ.get(ARCHIVE_KEY, "").encode() or process.plane.get("secret") or b""
