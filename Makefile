@@ -14,12 +14,6 @@ SOURCES := lineage_stash raydp_jobs benchmarks tests
 # The markers that `make test` leaves to the two targets after it.
 ORDINARY := not slow and not services
 
-# pytest exits with 5 when a marker selects nothing: not a failure, but worth a line.
-define pytest_or_none
-	@status=0; $(BIN)/pytest tests -m "$(1)" || status=$$?; \
-	if [ $$status -eq 5 ]; then echo "No tests are marked '$(1)' yet."; else exit $$status; fi
-endef
-
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup compiled check lint format test test-failures test-services simulate mutants demo bench clean
@@ -63,8 +57,9 @@ test: compiled ## all tests but the slow ones and those that need services
 test-failures: compiled ## the slow tests: real processes, really killed
 	LINEAGE_STASH_PURE=0 $(BIN)/pytest tests -m "slow"
 
-test-services: setup ## the tests that need outside services
-	$(call pytest_or_none,services)
+test-services: setup ## the tests that need outside services; installs redis-server where there is none
+	.ci/install-redis
+	$(BIN)/pytest tests -m "services"
 
 simulate: compiled ## random schedules of faults: SCHEDULES=2000 SEED=0
 	$(BIN)/python -m lineage_stash.testing simulate --schedules $(SCHEDULES) --seed $(SEED)

@@ -7,7 +7,9 @@ Rules:
 - Less than what was decided to have survived is not begun with: that is reported, not guessed.
 """
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum, auto
 
 from lineage_stash import codec
@@ -149,13 +151,26 @@ class Restoration:
     def _conclude(self) -> None:
         peer, lower = self.member.peer, self._lower
         began = self.history.segments(peer)[-1][1]
-        ranges = codec.unpack_spans(self._spans)
+        with _without_collecting():
+            ranges = codec.unpack_spans(self._spans)
         stretch = assemble(ranges, {peer: lower}, self.history).get(peer, Stretch(lower, ()))
         if stretch.upper < began:
             raise LineageLost(f"{peer} must be replayed to {began}, but the store has it to {stretch.upper}")
         entries = stretch.entries[: began - lower]
         self.then(Peer(self.member, self.incarnation, self.history, self.policy, checkpoint=self.checkpoint,
                        entries=entries, ignored=self.ignored, creator=self.creator, spool=self.spool))  # fmt: skip
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Have no garbage looked for while millions of objects are made, of which none is garbage."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def restore(member: Member, incarnation: Incarnation, history: History, policy: Policy, store: Quorum, ignored: Dead,

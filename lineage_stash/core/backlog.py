@@ -9,30 +9,35 @@ of durability: whoever loses its spool has lost its memory too, and makes the pa
 """
 
 from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import NamedTuple
 
 from lineage_stash.core.ids import Seqno
 
 
-class Spool:
-    """Where payloads are put that are kept and hardly ever asked for; this one is memory."""
+class Spool(NamedTuple):
+    """Where payloads are put that are kept and hardly ever asked for: put one, get it back by its place, drop it."""
 
-    def __init__(self) -> None:
-        self._kept: dict[int, bytes] = {}
-        self._next = 0
+    put: Callable[[bytes], int]
+    get: Callable[[int], bytes]
+    drop: Callable[[int], None]
 
-    def put(self, payload: bytes) -> int:
-        """Keep a payload; its place."""
-        self._next += 1
-        self._kept[self._next] = payload
-        return self._next
 
-    def get(self, place: int) -> bytes:
-        """What was put there."""
-        return self._kept[place]
+def spool_in_memory() -> Spool:
+    """A spool that saves nothing, for whoever has no other."""
+    kept: dict[int, bytes] = {}
+    places = count()
 
-    def drop(self, place: int) -> None:
-        """It will not be asked for again."""
-        del self._kept[place]
+    def put(payload: bytes) -> int:
+        place = next(places)
+        kept[place] = payload
+        return place
+
+    def drop(place: int) -> None:
+        del kept[place]
+
+    return Spool(put, lambda place: kept[place], drop)
 
 
 class Backlog:
@@ -126,10 +131,10 @@ class Backlog:
 
     def _count_within(self, most_bytes: int, skipped: int, most: int) -> int:
         total = 0
-        for count in range(most):
-            total += len(self.items[skipped + count])
+        for taken in range(most):
+            total += len(self.items[skipped + taken])
             if total > most_bytes:
-                return max(1, count)
+                return max(1, taken)
         return most
 
     @property

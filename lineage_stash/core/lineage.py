@@ -7,6 +7,7 @@ Rules:
 - A batch is judged against history before it is merged: entries that a settled round ended are dropped.
 - A frontier is committed when all of it is durable at a quorum, at one moment. `needs` is causally closed at every
   moment, so a snapshot of it that has become durable everywhere is committed as a whole. No entry is walked.
+- When the own log is committed is for the own flushes to say: others may ask less of the store.
 - A range is not forwarded where it is committed, or came earlier on the same channel, or is held on `max_failures + 1`
   live nodes; then its upper end is still told, so that what did not travel is still known about.
 """
@@ -68,7 +69,8 @@ class Lineage:
 
     def merge(self, batch: Batch) -> None:
         """Take in a batch that was judged: afterwards this peer depends on all that it names."""
-        self.commit(batch.committed)
+        if batch.committed:
+            self.commit([(peer, upper) for peer, upper in batch.committed if peer != self.me])
         for piece in batch.ranges:
             entries = self.history.surviving(piece)
             if entries:

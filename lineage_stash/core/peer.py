@@ -10,7 +10,7 @@ Left to others: carrying out the effects (`shell.py`), deciding rounds (`recover
 from collections.abc import Callable
 
 from lineage_stash.core import events
-from lineage_stash.core.backlog import Spool
+from lineage_stash.core.backlog import Spool, spool_in_memory
 from lineage_stash.core.channel import UNNUMBERED, Channel, Message
 from lineage_stash.core.checkpoint import Checkpoint
 from lineage_stash.core.counterpart import Counterpart, calls_in_record, replies_in_record
@@ -52,7 +52,7 @@ class Peer:
                  checkpoint: Checkpoint | None = None, entries: tuple[Entry, ...] = (),
                  ignored: tuple[tuple[PeerId, Incarnation], ...] = (),
                  creator: PeerId | None = None, spool: Spool | None = None) -> None:  # fmt: skip
-        self.spool = spool if spool is not None else Spool()
+        self.spool = spool if spool is not None else spool_in_memory()
         self.member = member
         self.id = member.peer
         self.incarnation = incarnation

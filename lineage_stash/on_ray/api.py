@@ -291,13 +291,18 @@ def _level_here(text: str) -> Level:
 
 
 def durability() -> Durability:
-    """The level of this process, and how much of what it knows is not committed yet."""
+    """The level of this process, and how much of what it knows is not committed yet; an actor observes it."""
     runtime = current()
-    with runtime.process.lock:
-        lineage = runtime.peer.lineage
-        uncommitted = lineage.upper - lineage.committed.get(runtime.id, START)
-        level = runtime.shell.level.name.lower()
-        return Durability(level, uncommitted, lineage.stash.bytes, runtime.peer.policy.stash_cap_bytes)
+
+    def read() -> Durability:
+        with runtime.process.lock:
+            lineage = runtime.peer.lineage
+            uncommitted = lineage.upper - lineage.committed.get(runtime.id, START)
+            level = runtime.shell.level.name.lower()
+            return Durability(level, uncommitted, lineage.stash.bytes, runtime.peer.policy.stash_cap_bytes)
+
+    gauge: Durability = runtime.observe(read)
+    return gauge
 
 
 # results

@@ -8,9 +8,11 @@ Rules:
 """
 
 import json
+import os
 import sys
 import threading
 import time
+import traceback
 from functools import partial
 from typing import Any
 
@@ -33,6 +35,9 @@ COME_UP_S = 30.0
 OLD_SPARES_S = 3.0
 """How long a coordinator that was restarted waits for the spares of its predecessor to report."""
 
+SUSPECT_AGAIN_S = 1.0
+"""When the control plane was away as a death was looked into, how soon to look again."""
+
 NEW_SPARE_S = 1.0
 """A spare that was used is replaced a little later, so that its start does not compete with the recovery."""
 
@@ -42,7 +47,14 @@ class CoordinatorActor(Addressee):
 
     def __init__(self, spares: int, replicas: int | None) -> None:
         self.office = Office(spares, replicas)
-        threading.Thread(target=self.office.run, name="stash coordinator", daemon=True).start()
+        threading.Thread(target=self._run, name="stash coordinator", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self.office.run()
+        except BaseException:  # noqa: BLE001 - whatever it was, the thread is over
+            traceback.print_exc()
+            os._exit(1)  # Ray restarts a process that ended, and not a thread
 
     def address(self) -> str:
         """Under which address it goes, once it is up."""
@@ -146,7 +158,15 @@ class Office:
                 self.recoveries.note_death(address, reason)
                 self._shell.feed(events.Suspected(*lost))
 
-        self.process.registry.has_retired(lost[0], consider)
+        registry = self.process.registry
+        registry.ask(
+            lambda: registry.plane.get(f"retired/{lost[0]}") is not None,
+            consider,
+            lambda: self._suspect_later(address, reason),
+        )
+
+    def _suspect_later(self, address: str, reason: str) -> None:
+        self.process.loop.later(SUSPECT_AGAIN_S, lambda: self._suspect(address, reason))
 
     def _look_for_latecomers(self) -> None:
         now = time.monotonic()

@@ -10,6 +10,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -18,13 +19,13 @@ from lineage_stash.core import events
 from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import services
+from lineage_stash.on_ray.control_plane import ControlPlaneAway
 from lineage_stash.on_ray.levels import DEFAULT_LEVEL, DURABILITY, parse_level
 from lineage_stash.on_ray.limits import within_limits
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process
 from lineage_stash.on_ray.registry import COORDINATOR, replica_name
 from lineage_stash.on_ray.replica_sets import lost_replicas
 from lineage_stash.on_ray.runtime import ObjectRef, Runtime, deadline_after, timed_out
-from lineage_stash.on_ray.spool import FileSpool
 from lineage_stash.shell import address_of, open_store
 from lineage_stash.store.contract import GetCheckpoint
 
@@ -64,7 +65,7 @@ class Driver(Runtime):
         self.created = 0
         self.submitted = 0
         with process.lock:
-            self.live(Peer(member, FIRST_INCARNATION, history, policy, ignored=ignored, spool=FileSpool()))
+            self.live(Peer(member, FIRST_INCARNATION, history, policy, ignored=ignored, spool=self.spool.verbs))
             self.shell.level = parse_level((process.plane.get(DURABILITY) or DEFAULT_LEVEL.encode()).decode())
             self.shell.feed(events.MainStarted())
             process.links.reach(COORDINATOR)
@@ -115,8 +116,8 @@ class Driver(Runtime):
     def _check(self) -> None:
         if self.stopped is not None:
             raise RuntimeError(
-                f"this driver is no part of the run any more ({self.stopped}): it was taken for dead, because it was "
-                "stopped or cut off for too long. Start it again; detached actors are still there."
+                f"this driver is no part of the run any more ({self.stopped}). If it was stopped or cut off for too "
+                "long, it was taken for dead: start it again; detached actors are still there."
             )
 
     def submit(self, callee: PeerId, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ObjectRef:
@@ -182,20 +183,26 @@ class Driver(Runtime):
     def leave(self, actors: list[PeerId]) -> None:
         """Have the actors of this script end, wait until nobody needs it, and go."""
         process = self.process
+        process.plane.patience_s = GOODBYE_S
         if self.stopped is None:
-            for actor in actors:
-                process.kill(actor, "it has left: the driver that created it has ended")
-            never_began = [
-                actor for actor in actors if not process.registry.is_claimed(address_of(actor, FIRST_INCARNATION))
-            ]
-            with process.lock:
-                for actor in never_began:
-                    self.shell.feed(events.Departed(actor))
-                self.shell.feed(events.RetireAsked())
-            deadline = deadline_after(GOODBYE_S)
-            while not self._has_stopped() and time.monotonic() < deadline:
-                process.wait()
-            process.plane.put(f"runs/{self.id}", json.dumps({**self.run, "ended_at": time.time()}).encode())
-            if not self._has_stopped():
-                print("lineage_stash: left without a goodbye: the store did not answer in time", file=sys.stderr)
+            with suppress(ControlPlaneAway):  # then there is nobody left to say goodbye to
+                self._say_goodbye(actors)
         process.close()
+
+    def _say_goodbye(self, actors: list[PeerId]) -> None:
+        process = self.process
+        for actor in actors:
+            process.kill(actor, "it has left: the driver that created it has ended")
+        never_began = [
+            actor for actor in actors if not process.registry.is_claimed(address_of(actor, FIRST_INCARNATION))
+        ]
+        with process.lock:
+            for actor in never_began:
+                self.shell.feed(events.Departed(actor))
+            self.shell.feed(events.RetireAsked())
+        deadline = deadline_after(GOODBYE_S)
+        while not self._has_stopped() and time.monotonic() < deadline:
+            process.wait()
+        process.plane.put(f"runs/{self.id}", json.dumps({**self.run, "ended_at": time.time()}).encode())
+        if not self._has_stopped():
+            print("lineage_stash: left without a goodbye: the store did not answer in time", file=sys.stderr)

@@ -12,7 +12,9 @@ Rules:
 
 import os
 import secrets
+import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,6 +26,7 @@ from lineage_stash.core.frontier import START
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerId
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads
+from lineage_stash.on_ray.control_plane import ControlPlaneAway
 from lineage_stash.on_ray.creation import Creation, load_class, read_creation
 from lineage_stash.on_ray.levels import DEFAULT_LEVEL, DURABILITY, parse_level
 from lineage_stash.on_ray.limits import within_limits
@@ -33,7 +36,6 @@ from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
 from lineage_stash.on_ray.program import ActorProgram
 from lineage_stash.on_ray.registry import COORDINATOR
 from lineage_stash.on_ray.runtime import NOTHING, ObjectRef, Runtime, deadline_after, read_now, timed_out
-from lineage_stash.on_ray.spool import FileSpool
 from lineage_stash.restoring import NoLife, restore
 from lineage_stash.shell import address_of, open_store
 from lineage_stash.store.contract import Level
@@ -51,9 +53,19 @@ class Host(Addressee):
 
     def __init__(self, address: str | None) -> None:
         self.address = address
+        self._begun = threading.Lock()
 
     def run(self) -> None:
-        """Live the life that this process was started for, or wait to be given one."""
+        """Live the life that this process was started for, or wait to be given one; whoever asks again is too late."""
+        if not self._begun.acquire(blocking=False):
+            return
+        try:
+            self._live()
+        except ControlPlaneAway:
+            traceback.print_exc()
+            os._exit(1)  # an idle process with open links would look alive
+
+    def _live(self) -> None:
         address = self.address
         actor = ray.get_runtime_context().get_actor_name()
         process = Process(address or f"spare-{secrets.token_hex(4)}", actor=actor)
@@ -146,10 +158,10 @@ class Life(Runtime):
         with process.lock:
             if self.incarnation == FIRST_INCARNATION and history.incarnation(self.id) == FIRST_INCARNATION:
                 found.append(Peer(member, self.incarnation, history, policy, ignored=ignored, creator=creator,
-                                  spool=FileSpool()))  # fmt: skip
+                                  spool=self.spool.verbs))  # fmt: skip
             else:
                 restore(member, self.incarnation, history, policy, process.store, ignored, found.append, creator,
-                        FileSpool())  # fmt: skip
+                        self.spool.verbs)  # fmt: skip
         while not found:
             process.wait()
         return self._enter(found[0])

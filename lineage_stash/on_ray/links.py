@@ -4,6 +4,7 @@ Rules:
 - A destination is looked up in the registry when it is first spoken to; until it has come up, frames for it wait, up
   to a bound. A link that was lost is looked up again.
 - Streams neither lose nor repeat: a request to a replica that is under way on a live link is not sent again.
+- A replica that is away, or does not read, gets no more than a few requests: the store repeats what it still wants.
 - A link that breaks, and a destination that refuses connections, is told to whoever watches: that is how a death is
   noticed.
 """
@@ -35,6 +36,11 @@ def pause_before(look_up: int) -> float:
     """How long to wait before looking for a destination for the n-th time, in seconds."""
     return LOOK_UP_AGAIN_S if look_up < QUICK_LOOK_UPS else LOOK_UP_SLOWLY_S
 
+
+MOST_WAITING_REQUESTS = 4
+MOST_QUEUED_BYTES = 16 * 1024 * 1024
+"""Requests kept for a replica that has not come up, and bytes for one that does not read. The rest is asked again if it
+is still wanted, and copied from the others if it is not: a replica that is away must cost no memory."""
 
 TICKET = Struct("<QIB")
 """Number, epoch and level: what goes before a request to a replica."""
@@ -110,9 +116,14 @@ class Links:
         address = replica_name(replica)
         link = self.open.get(address)
         asked = (replica, ticket.number)
-        if link is not None and self._asked.get(asked) is link:
-            return
-        if link is None and address in self._waiting and asked in self._asked:
+        if link is not None:
+            is_enough = self._asked.get(asked) is link or link.queued_bytes > MOST_QUEUED_BYTES
+        else:
+            waiting = self._waiting.get(address)
+            is_enough = waiting is not None and (
+                asked in self._asked or len(waiting.frames) >= MOST_WAITING_REQUESTS
+            )  # fmt: skip
+        if is_enough:
             return
         self._asked[asked] = link
         pieces = frame if isinstance(frame, tuple) else (frame,)

@@ -121,6 +121,7 @@ class Process:
         self.loop = Loop(secret, introduction, on_frame=self._on_frame, on_open=self._on_open, on_lost=self._on_lost,
                          tls=tls_of_ray(), lock=self.lock, dead_after_ms=DEAD_AFTER_MS)  # fmt: skip
         self.registry = Registry(self.plane, self.loop.post, self.token)
+        self.registry.on_replaced = self._cut_off
         self.links: Links | Mail
         if (self.plane.get(TRANSPORT) or WIRE.encode()).decode() == MAIL:
             self.links = Mail(self.loop, self.registry, self.token, actor, ping_s=ping_s, on_frame=self._on_frame,
@@ -218,7 +219,7 @@ class Process:
     def _keep_house(self) -> None:
         try:
             self._turn(STEWARD_TURN_S, 0.0)
-        except ValueError:
+        except (ValueError, OSError):
             if not self.closed:
                 raise  # otherwise the loop was closed under this thread, which ends next
 

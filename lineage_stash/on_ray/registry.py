@@ -2,7 +2,8 @@
 
 Rules:
 - Whatever may wait for the GCS runs in the registry's own thread; answers come back as posted actions. A request that
-  fails is not answered: the machines ask again.
+  fails is not answered: the machines ask again. What they ask at every tick is not asked while it is under way, or
+  else a GCS that was away for a minute would find thousands of the same questions.
 - A joiner registers, then reads the decisions, then the notes of open rounds; a coordinator writes its note, then reads
   the members: one of the two finds the other.
 - A life of a peer is claimed once: two processes that were started for it cannot both live.
@@ -11,7 +12,8 @@ Rules:
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -22,7 +24,7 @@ from lineage_stash import codec
 from lineage_stash.core.events import Decided, GatherAsked
 from lineage_stash.core.history import Decision, History
 from lineage_stash.core.ids import Epoch, Incarnation, Index, Member, NodeId, PeerId, Round
-from lineage_stash.on_ray.control_plane import ControlPlane, ControlPlaneAway
+from lineage_stash.on_ray.control_plane import ControlPlane, ControlPlaneAway, ControlPlaneReplaced
 from lineage_stash.on_ray.replica_sets import newest_set
 from lineage_stash.ports import Dead
 from lineage_stash.store.contract import ReplicaId, ReplicaSet
@@ -71,15 +73,18 @@ class Registry:
         self.token = token
         self._post = post
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._under_way: set[Hashable] = set()
         self._notes = 0
         self._closed = False
         self.starter: Callable[[PeerId, Incarnation, NodeId], None] | None = None
+        self.on_replaced: Callable[[str], None] | None = None
         self._thread = threading.Thread(target=self._run, name="stash registry", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """End the thread; what it has not begun is not done, because the cluster may be another one by then."""
         self._closed = True
+        self.plane.patience_s = 0.0
         self._work.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_S)
@@ -100,12 +105,28 @@ class Registry:
 
         self._work.put(work)
 
+    def ask_once(self, question: Hashable, action: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Ask what the machines ask at every tick, unless the same question is under way."""
+        if question in self._under_way:
+            return
+        self._under_way.add(question)
+
+        def answer() -> Any:
+            try:
+                return action()
+            finally:
+                self._under_way.discard(question)
+
+        self.ask(answer, then)
+
     def _run(self) -> None:
         while (work := self._work.get()) is not None and not self._closed:
             try:
                 work()
             except UNANSWERED as error:
                 log.debug("the control plane did not answer: %s", error)
+                if isinstance(error, ControlPlaneReplaced) and self.on_replaced is not None:
+                    self._post(partial(self.on_replaced, str(error)))
 
     # joining
 
@@ -165,7 +186,7 @@ class Registry:
             self.plane.put(key, note)
             return self.read_members()
 
-        self.ask(action, then)
+        self.ask_once(("open", round_, dead), action, then)
 
     def read_members(self) -> tuple[Member, ...]:
         """Who is registered and has not retired."""
@@ -183,7 +204,7 @@ class Registry:
         """Put a decision into its slot unless one is there."""
         value = codec.encode(Decided(decision))
         key = f"decisions/{decision.round:08d}"
-        self.ask(lambda: codec.decode(self.plane.put_if_absent(key, value)).decision, then)
+        self.ask_once((key, value), lambda: codec.decode(self.plane.put_if_absent(key, value)).decision, then)
 
     def fetch_decisions(self, after: int, then: Callable[[tuple[Decision, ...]], None]) -> None:
         """What was decided since."""
@@ -194,7 +215,7 @@ class Registry:
                 found.append(codec.decode(value).decision)
             return tuple(found)
 
-        self.ask(action, then)
+        self.ask_once(("decisions", after), action, then)
 
     def present_set(self) -> ReplicaSet:
         """Who the store is."""
@@ -210,11 +231,12 @@ class Registry:
             if newest is not None and newest.epoch > after:
                 then(newest)
 
-        self.ask(lambda: newest_set(self.plane), on_found)
+        self.ask_once(("set", after), lambda: newest_set(self.plane), on_found)
 
     def has_retired(self, peer: PeerId, then: Callable[[bool], None]) -> None:
         """Whether a peer has left for good."""
-        self.ask(lambda: self.plane.get(f"retired/{peer}") is not None, then)
+        key = f"retired/{peer}"
+        self.ask_once(key, lambda: self.plane.get(key) is not None, then)
 
     def retire(self, peer: PeerId) -> None:
         """Note that a peer has left; done when this returns, because the process may end next."""

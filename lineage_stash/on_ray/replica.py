@@ -13,6 +13,7 @@ import shutil
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,11 +73,9 @@ class ReplicaActor(Addressee):
     def _keep(self) -> None:
         try:
             self.keeper.run()
-        except BaseException as error:
-            self.keeper.fault = self.keeper.fault or f"it failed: {type(error).__name__}: {error}"
-            raise
-        finally:
-            self.keeper.is_decided.set()
+        except BaseException:  # noqa: BLE001 - whatever it was, the thread is over
+            traceback.print_exc()
+            os._exit(1)  # Ray restarts a process that ended, and not a thread
 
     def address(self) -> str:
         """Under which address it goes, once it is up; raises if it cannot come up."""
@@ -191,7 +190,8 @@ class Keeper:
             disk.commit()
         if disk.damaged and not self.fault:
             self.fault = f"damaged: {disk.damaged[0]}"
-            note_lost(process.plane, self.replica, str(disk.damaged[0]))
+            damage = str(disk.damaged[0])
+            process.registry.ask(lambda: note_lost(process.plane, self.replica, damage))
 
     def _put_answer(self, link: Link, number: bytes, answer: Frame | Exception) -> None:
         if isinstance(answer, Exception):

@@ -19,6 +19,7 @@ from lineage_stash.core.ids import PeerId, Ref
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.process import Process
+from lineage_stash.on_ray.spool import FileSpool
 from lineage_stash.shell import Shell
 
 NOTHING = object()
@@ -60,6 +61,7 @@ class Runtime(ABC):
 
     def __init__(self, process: Process) -> None:
         self.process = process
+        self.spool = FileSpool()
         self.dropped: deque[Ref] = deque()
         self._answer: object = NOTHING
         self._orders: dict[type, Callable[[Any], None]] = {

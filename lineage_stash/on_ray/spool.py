@@ -30,15 +30,19 @@ class _File:
         self.wanted = 0
 
 
-class FileSpool(Spool):
+class FileSpool:
     """Keeps payloads on disk."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._files: dict[int, _File] = {}
         self._extents: dict[int, Extent] = {}
         self._current = 0
         self._places = 0
+
+    @property
+    def verbs(self) -> Spool:
+        """What a peer needs of it."""
+        return Spool(self.put, self.get, self.drop)
 
     @property
     def disk_bytes(self) -> int:

@@ -75,15 +75,15 @@ class ArchiveFormatUnknown(StoreFormatUnknown):
     def __init__(self, name: str, found: int, known: int, version: str) -> None:
         super().__init__(
             f"{name} is in format {found}, and this is lineage_stash {version}, which reads format {known}. Nothing "
-            f"was changed. Open the archive with a version that reads format {found}."
+            f"was changed. Open it with a version that reads format {found}."
         )
 
 
 class ArchiveDamaged(StoreDamaged):
-    """What was durable cannot be read back; nothing was changed."""
+    """What was durable cannot be read back; nothing was removed."""
 
     def __init__(self, name: str, finding: str) -> None:
-        StoreError.__init__(self, f"{name} is damaged: {finding}. Nothing was changed. {REPAIR}")
+        StoreError.__init__(self, f"{name} is damaged: {finding}. Nothing was removed. {REPAIR}")
         self.path, self.offset = Path(name), 0
 
 

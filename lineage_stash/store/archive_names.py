@@ -66,9 +66,7 @@ class Listing(NamedTuple):
     groups: dict[Name, int]
     manifests: dict[Name, int]
     parts: dict[str, int]
-    """By name, and not looked at unless a manifest refers to them."""
-    numbers: dict[str, int]
-    """Of the same."""
+    """By name; nobody looks at them unless a manifest refers to them."""
     unfinished: list[str]
 
     @property
@@ -107,10 +105,7 @@ def list_archive(objects: Objects) -> Listing:
         f"{folder}/{name}" for folder, names in ((GROUPS, groups), (MANIFESTS, manifests), (STATES, parts))
         for name in names if name.endswith(UNFINISHED) and _is_ours(name.removesuffix(UNFINISHED))
     ]  # fmt: skip
-    return Listing(
-        list_claims(objects), _named(groups), _named(manifests), found_parts,
-        {name: int(name.partition("/")[2].partition("-")[0]) for name in found_parts}, unfinished,
-    )  # fmt: skip
+    return Listing(list_claims(objects), _named(groups), _named(manifests), found_parts, unfinished)
 
 
 def _named(listed: dict[str, int]) -> dict[Name, int]:
@@ -145,11 +140,15 @@ def find_chain(groups: Iterable[Name], above: int, previous_of: Callable[[Name],
     return chain
 
 
-def leftovers(listing: Listing, state: Name | None, owner: Claim) -> list[str]:
-    """What the newest state and the present owner have made superfluous."""
-    number = 0 if state is None else state.number
+def number_of(part: str) -> int:
+    """The number of the group that a part of a state is after."""
+    return int(part.removeprefix(f"{STATES}/").partition("-")[0])
+
+
+def leftovers(listing: Listing, number: int, owner: Claim) -> list[str]:
+    """What a state with this number and the present owner have made superfluous."""
     old = [str(claim) for claim in listing.claims if claim < owner]
     old += [name.group() for name in listing.groups if name.number <= number]
     old += [name.manifest() for name in listing.manifests if name.number < number]
     # A state with the same number may be about to get its manifest from a former owner, and would then be missed.
-    return old + [name for name, its in listing.numbers.items() if its < number]
+    return old + [name for name in listing.parts if number_of(name) < number]

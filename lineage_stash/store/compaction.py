@@ -31,8 +31,8 @@ from lineage_stash.store.states import digests_in
 BODIES_PER_RECORD = 64
 BODY_BYTES_PER_RECORD = 1024 * 1024
 """A record takes about a millisecond to write."""
-UNSYNCED_BYTES = 8 * 1024 * 1024
-"""Synced in between: one large sync at the end would hold up those of the replica."""
+UNSYNCED_BYTES = 2 * 1024 * 1024
+"""Synced in between, because a large sync holds up those of the replica: for as long as two megabytes take."""
 MOVES_AT_A_STRETCH = 2000
 FIRST_PAUSE_S = 0.001
 """Lets whoever started the thread go on first."""

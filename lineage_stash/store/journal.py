@@ -22,6 +22,9 @@ from lineage_stash.store.segment import Segment, SegmentReading, state_groups
 
 Replay = Callable[[OpenFile, Group], None]
 
+SWEPT_BYTES = 4 * 1024 * 1024
+"""How much of a file is given back to the file system at a time."""
+
 
 class Journal:
     """The files of an open folder: a state if there is one, segments that are full, and one to write to."""
@@ -90,6 +93,10 @@ def sweep(files: Sequence[OpenFile]) -> Generator[None, None, None]:
     try:
         for file in files:
             os.unlink(file.path)
+            # All at once, a large file holds up everyone who waits for a sync of another one.
+            for length in range(file.length // SWEPT_BYTES * SWEPT_BYTES, 0, -SWEPT_BYTES):
+                os.ftruncate(file.descriptor, length)
+                yield
             file.close()
             yield
     finally:

@@ -14,7 +14,7 @@ Rules:
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -85,10 +85,8 @@ class Objects:
                 pass
 
     def _remove(self, name: str) -> None:
-        try:
+        with suppress(FileNotFoundError):
             self._filesystem.delete_file(self._path(name))
-        except FileNotFoundError:
-            pass  # somebody else was faster
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -134,7 +132,7 @@ def _as_system_errors() -> Iterator[None]:
 
 def open_objects(url: str) -> Objects:
     """The objects at a URL; nothing is made there yet."""
-    scheme = urlsplit(url).scheme
+    scheme = url.partition("://")[0]
     try:
         filesystem, root = FileSystem.from_uri(_with_fewer_requests(url) if scheme == "s3" else url)
     except ValueError as error:
@@ -171,14 +169,18 @@ def _with_fewer_requests(url: str) -> str:
 
 
 def without_secrets(url: str) -> str:
-    """A URL as it may be shown: without a password, and without options, among which are other secrets."""
-    parts = urlsplit(url)
+    """A URL as it may be shown: without a password, and without options, which may be secrets as well."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url.partition("://")[0] + "://…"
     user, at, host = parts.netloc.rpartition("@")
     user = user.partition(":")[0] + ":***" if ":" in user else user
     return urlunsplit((parts.scheme, user + at + host, parts.path, "", ""))
 
 
 def _unreachable(url: str, error: Exception, remedy: str) -> ArchiveUnreachable:
-    # What a library says about a URL often repeats it.
-    finding = str(error).replace(_with_fewer_requests(url), url).replace(url, without_secrets(url))
-    return ArchiveUnreachable(without_secrets(url), finding.rstrip("."), remedy)
+    # What a library says about a URL may repeat it, password and all.
+    shown = without_secrets(url)
+    finding = str(error) if shown == url else type(error).__name__
+    return ArchiveUnreachable(shown, finding.rstrip("."), remedy)

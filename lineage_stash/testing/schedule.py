@@ -90,7 +90,7 @@ def draw_schedule(seed: int) -> Schedule:
         replicas=draw.choice((1, 3, 3, 3)),
         max_failures=draw.choice((None, None, 1, 1, 2)),
         checkpoint_every=draw.choice((None, 2, 4, 8)),
-        stash_cap_bytes=draw.choice((1 << 20, 1 << 20, 1 << 20, 130)),
+        stash_cap_bytes=draw.choice((1 << 20, 1 << 20, 1 << 20, 322)),
         loss=draw.choice((0.0, 0.0, 0.02, 0.1)),
         repeat=draw.choice((0.0, 0.0, 0.05)),
         slow=draw.choice((0.0, 0.05, 0.2)),

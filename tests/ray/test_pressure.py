@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -59,11 +58,10 @@ class Source:
 
     def buffers(self) -> dict[str, int]:
         runtime = current()
-        spool: Any = runtime.peer.spool
         with runtime.process.lock:
             kept = sum(counterpart.outbox.calls.bytes for counterpart in runtime.peer.counterparts.values())
             in_memory = sum(counterpart.buffer_bytes for counterpart in runtime.peer.counterparts.values())
-        return {"kept": kept, "in_memory": in_memory, "on_disk": spool.disk_bytes}
+        return {"kept": kept, "in_memory": in_memory, "on_disk": runtime.spool.disk_bytes}
 
 
 @ray.remote(num_cpus=0)

@@ -97,6 +97,12 @@ def faulty(schedule: Schedule) -> bool:
     return bool(schedule.faults)
 
 
+def keeping(schedule: Schedule) -> bool:
+    """Whether results are kept from one call for another, with a checkpoint between them if there is time for it."""
+    plans = str([driver.plan for driver in schedule.drivers])
+    return schedule.checkpoint_every == 2 and faulty(schedule) and "'keep'" in plans and "'collect'" in plans
+
+
 def in_chunks(schedule: Schedule) -> bool:
     return schedule.chunked and with_checkpoints(schedule)
 
@@ -132,7 +138,9 @@ def _(original: Any, self: Lineage, channel: Channel, receiver: Any, enough: Any
     return forwarded
 
 
-@mutant("go on without the silent", ("1 no orphans", "6 max_failures"), Coordinator, "_on_ticked", faulty)
+@mutant(
+    "go on without the silent", ("1 no orphans", "6 max_failures"), Coordinator, "_on_ticked", faulty, first_seed=340
+)
 def _(original: Any, self: Coordinator, event: Any) -> None:
     self.members = {p: m for p, m in self.members.items() if p not in self._silent()}
     self._proceed_if_all_answered()
@@ -150,7 +158,7 @@ def _(original: Any, self: Promises, dead: Any) -> None:
     Promises,
     "refuses",
     faulty,
-    first_seed=630,
+    first_seed=640,
 )
 def _(original: Any, self: Promises, sender: Any, incarnation: Any) -> bool:
     return False
@@ -203,7 +211,7 @@ def _(original: Any, self: Program, other: Counterpart) -> None:
 # 4 exactly once
 
 
-@mutant("drop only what has finished", ("4 exactly once", "3 replay equality"), Inbox, "accept", faulty, first_seed=720)
+@mutant("drop only what has finished", ("4 exactly once", "3 replay equality"), Inbox, "accept", faulty, first_seed=730)
 def _(original: Any, self: Inbox, first: Any, calls: Any) -> Any:
     if first < self.received and self.replies.upper < self.received:
         first = self.received
@@ -215,7 +223,7 @@ def _(original: Any, self: Durability) -> bool:
     return self.retiring
 
 
-@mutant("forget unaccepted outputs", "4 exactly once", Gate, "accept", with_checkpoints, first_seed=1230)
+@mutant("forget unaccepted outputs", "4 exactly once", Gate, "accept", with_checkpoints, first_seed=1240)
 def _(original: Any, self: Gate, number: int) -> None:
     self.unaccepted.clear()
 
@@ -242,7 +250,7 @@ def _(original: Any, self: Lineage, holders: Any, writers: Any, node: Any, most:
     return original(self, holders, writers, node, most - 1)
 
 
-@mutant("count the dead as holders", "8 forwarded enough", Promises, "ignores", bounded, first_seed=2400)
+@mutant("count the dead as holders", "8 forwarded enough", Promises, "ignores", bounded, first_seed=500)
 def _(original: Any, self: Promises, other: Any) -> bool:
     return False
 
@@ -339,9 +347,7 @@ def _(original: Any, self: Peer, event: Any) -> None:
     return None
 
 
-@mutant(
-    "leave results out of a checkpoint", "10 recovery ends", durability, "capture", with_checkpoints, first_seed=660
-)
+@mutant("leave results out of a checkpoint", "10 recovery ends", durability, "capture", keeping, first_seed=56390)
 def _(original: Any, counterparts: Any) -> Any:
     calls_to, calls_from = original(counterparts)
     return tuple((p, calls._replace(results=())) for p, calls in calls_to), calls_from
@@ -399,7 +405,7 @@ def _(original: Any, self: Replica, request: Any) -> Any:
     return original(self, request._replace(dead=()))
 
 
-@mutant("settle before fencing", ("13 zombies", "8 truncated is committed"), Replica, "_append", faulty)
+@mutant("settle before fencing", ("13 zombies", "8 truncated is committed"), Replica, "_append", faulty, first_seed=690)
 def _(original: Any, self: Replica, request: Any) -> Any:
     fenced, self.fenced = self.fenced, {}
     held, self.fenced = original(self, request), fenced
@@ -414,7 +420,7 @@ def _(original: Any, self: Replica, request: Any) -> Any:
     return reply
 
 
-@mutant("go on after being replaced", "6 max_failures", Promises, "end_of_this_life", faulty)
+@mutant("go on after being replaced", "6 max_failures", Promises, "end_of_this_life", faulty, first_seed=250)
 def _(original: Any, self: Promises, decision: Any) -> None:
     return None
 
@@ -541,7 +547,7 @@ def _(original: Any, self: Replica, epoch: Any, request: Any) -> bool:
     return bool(original(self, epoch, request)) or NO_EPOCH < epoch <= self.epoch
 
 
-@mutant("count answers of two sets together", "8 truncated is committed", Quorum, "on_set", changing)
+@mutant("count answers of two sets together", "8 truncated is committed", Quorum, "on_set", changing, first_seed=7280)
 def _(original: Any, self: Quorum, replica_set: Any) -> None:
     before = [dict(pending.answers) for pending in self._pending.values()]
     original(self, replica_set)
@@ -549,7 +555,8 @@ def _(original: Any, self: Quorum, replica_set: Any) -> None:
         pending.answers.update(answers)
 
 
-@mutant("publish two sets for one epoch", ("19 epochs", "8 truncated is committed"), World, "publish_set", contested)
+@mutant("publish two sets for one epoch", ("19 epochs", "8 truncated is committed"), World, "publish_set", contested,
+        first_seed=4900)  # fmt: skip
 def _(original: Any, self: World, successor: Any) -> Any:
     if len(self.sets) == successor.epoch and self.sets[-1] != successor:
         del self.sets[-1]

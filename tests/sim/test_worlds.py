@@ -7,12 +7,14 @@ from itertools import pairwise
 
 import pytest
 
+from lineage_stash import restoring
 from lineage_stash import shell as production_shell
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.recovery import Coordinator
 from lineage_stash.store.quorum import Quorum
 from lineage_stash.store.replica import Replica
 from lineage_stash.store.succession import Succession
+from lineage_stash.testing import process as simulated
 from lineage_stash.testing.runner import Tally, run_many, run_schedule, simulate
 from lineage_stash.testing.schedule import Schedule, draw_schedule
 from tests.sim.mutants import MUTANTS, applied
@@ -54,6 +56,7 @@ def test_worlds_run_the_production_classes() -> None:
     world, violation = run_schedule(next(schedule for schedule in schedules if schedule.faults and schedule.losses))
     assert violation is None
     assert {type(process.succession) for process in world.coordinators if process.succession} == {Succession}
+    assert simulated.restore is restoring.restore
     shells = [process.shell for process in world.processes.values() if process.shell is not None]
     assert {type(shell) for shell in shells} == {production_shell.Shell}
     assert {type(shell.machine) for shell in shells} == {Peer, Coordinator}
