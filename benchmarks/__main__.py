@@ -1,10 +1,16 @@
-"""`python -m benchmarks [core|store|ray]`: measure, each figure beside its bar; without a name, all of them."""
+"""`python -m benchmarks [PART ...]`: measure, each figure beside its bar; without a name, all of PARTS below."""
 
 import sys
 
-from benchmarks import against_ray, core_path, store_engines
+from benchmarks import against_ray, checkpoint_bytes, core_path, replicated, store_engines
 
-PARTS = {"core": core_path.main, "store": store_engines.main, "ray": against_ray.main}
+PARTS = {
+    "core": core_path.main,
+    "store": store_engines.main,
+    "checkpoint": checkpoint_bytes.main,
+    "replicated": replicated.main,
+    "ray": against_ray.main,
+}
 
 if __name__ == "__main__":
     names = sys.argv[1:] or list(PARTS)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from lineage_stash.core.history import Beginning, Decision, History
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Index, Member, PeerId, Round, Seqno
 from lineage_stash.core.policy import Policy
 from lineage_stash.on_ray.api import current
+from lineage_stash.on_ray.replica_sets import residences
 from lineage_stash.restoring import restore
 from lineage_stash.store.contract import Append
 from lineage_stash.testing import inject
@@ -51,6 +53,7 @@ class Sizes(NamedTuple):
     load_s: float = 5.0
     gentle_rate: int = 2_000
     state_bytes: int = 1 << 30
+    long_calls: int = 10_000_000
 
 
 class Figure(NamedTuple):
@@ -250,6 +253,7 @@ def measure_losses(sizes: Sizes) -> list[Figure]:
     quiet = call_at(counter, rate, seconds)
     os.kill(inject.replica_pids()[1], signal.SIGKILL)
     struck = call_at(counter, rate, seconds)
+    inject.wait_until(lambda: len(inject.replica_pids()) == NODES, "all replicas")
     first, second, _ = sorted(inject.replica_pids())
     inject.disturb_store(pause=True, replicas=(first, second))
     away = call_at(counter, rate, seconds)
@@ -267,6 +271,26 @@ def measure_losses(sizes: Sizes) -> list[Figure]:
         Figure("calls counted after their return and a recovery", f"{after:,}", f"{expected + 1:,}",
                total == expected and after == expected + 1),
     ]  # fmt: skip
+
+
+# a long run
+
+CALLS_AT_ONCE = 20_000
+
+
+def measure_long_run(sizes: Sizes) -> Figure:
+    """How large the store gets while an actor is called for ever."""
+    counter = stash.remote(Counter).options(num_cpus=0).remote()
+    folders = [Path(home.folder) for home in residences(current().process.plane).values()]
+    sizes_seen: list[int] = []
+    started = time.monotonic()
+    for _ in range(max(1, sizes.long_calls // CALLS_AT_ONCE)):
+        stash.get([counter.add.remote() for _ in range(CALLS_AT_ONCE)], timeout=PATIENCE_S)
+        sizes_seen.append(sum(path.stat().st_size for folder in folders for path in folder.iterdir()) // len(folders))
+    rate = len(sizes_seen) * CALLS_AT_ONCE / (time.monotonic() - started)
+    early, late = max(sizes_seen[: len(sizes_seen) // 4 + 1]), max(sizes_seen)
+    return Figure(f"largest store of a replica in {sizes.long_calls:,} calls ({rate:,.0f}/s)", f"{late / 1e6:.0f} MB",
+                  f"bounded ({early / 1e6:.0f} MB in the first quarter)", late <= 1.5 * early)  # fmt: skip
 
 
 # a large state
@@ -318,6 +342,7 @@ def measure(sizes: Sizes) -> list[Figure]:
     """All of it."""
     with three_nodes():
         figures = [measure_lag(sizes)]
+        figures.append(measure_long_run(sizes))
         figures += measure_losses(sizes)
         figures.append(measure_checkpoint(sizes))
         commits, _ = measure_commits(sizes)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import against_ray, core_path
+from benchmarks import against_ray, core_path, replicated
 
 
 @pytest.mark.parametrize("encoded", [False, True])
@@ -38,3 +38,16 @@ def test_benchmark_against_plain_ray_measures_every_bar(capsys: pytest.CaptureFi
     figures = against_ray.main(sizes)
     assert len({figure.measure for figure in figures}) == len(figures) == 13
     assert all(figure.bar in capsys.readouterr().out for figure in figures[:1])
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_benchmark_of_the_replicated_store_measures_every_bar() -> None:
+    sizes = replicated.Sizes(
+        entries=30_000, early_entries=1000, window_entries=2000, read_back_entries=5000, rate=500, load_s=0.5,
+        gentle_rate=200, state_bytes=4_000_000, long_calls=20_000,
+    )  # fmt: skip
+    figures = replicated.measure(sizes)
+    assert len({figure.what for figure in figures}) == len(figures) == 9
+    assert next(figure for figure in figures if figure.what.startswith("calls counted")).reached

@@ -1,5 +1,7 @@
 """What the tests of archives share: places to keep one in, states that can be compared, and what is at a place."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ from lineage_stash.store.compaction import copy_index
 from lineage_stash.store.groups import Buffer
 from lineage_stash.store.objects import Objects
 from lineage_stash.store.replica import Replica
+from tests.store.contract_suite import P
 from tests.store.disk_kit import state
 
 KEY = b"a key of thirty-two random bytes"
@@ -64,6 +67,40 @@ def state_on_reopening(url: str) -> tuple[Any, ...]:
 def files_in(folder: Path, kind: str = "*") -> list[Path]:
     """An archive's objects in a local folder, in order."""
     return sorted(path for path in folder.glob(f"{kind}/*") if path.is_file())
+
+
+# Processes that are killed.
+
+APPENDS_FOREVER = """
+import sys
+from tests.store.archive_kit import opened
+from tests.store.contract_suite import P
+from tests.store.disk_kit import append, truncate
+
+replica = opened(sys.argv[1], segment_bytes=1 << 19)
+upper = replica.replica.logs[P].upper if P in replica.replica.logs else 0
+while True:
+    replica.handle_all([append(upper, upper + 3), truncate(max(0, upper - 30))])
+    upper += 3
+    print(upper, flush=True)
+"""
+
+
+def check_killed_writers(url: str, commits_each: tuple[int, ...]) -> None:
+    """Kill one process after the other, each after so many commits; all that they confirmed is there each time."""
+    confirmed = 0
+    for commits in commits_each:
+        command = [sys.executable, "-c", APPENDS_FOREVER, url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as child:
+            assert child.stdout is not None
+            said = [child.stdout.readline() for _ in range(commits)]
+            child.kill()
+            said += child.stdout.readlines()
+        confirmed = max([confirmed, *[int(line) for line in said if line.endswith("\n")]])
+        replica = opened(url)
+        assert confirmed <= replica.replica.logs[P].upper <= confirmed + 3
+        assert state_of(replica.replica), "every body can be read"
+        kill(replica)
 
 
 # A place in memory, in which every request can be stopped at.

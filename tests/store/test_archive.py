@@ -21,6 +21,7 @@ from lineage_stash.store.replica import FIRST_EPOCH, NO_EPOCH, Replica
 from tests.store.archive_kit import (
     Crash,
     MemoryObjects,
+    check_killed_writers,
     files_in,
     forget_what_is_at_hand,
     kept_in,
@@ -326,6 +327,11 @@ def test_closed_replica_answers_nothing_and_closes_again(url: str) -> None:
     replica.close()
     with pytest.raises(StoreFailed, match="open it again"):
         replica.handle(append(0, 1))
+
+
+@pytest.mark.slow
+def test_process_that_is_killed_keeps_everything_it_has_confirmed(url: str) -> None:
+    check_killed_writers(url, (1, 40, 400, 1000))
 
 
 # Compaction.
