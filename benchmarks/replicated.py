@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,21 +125,35 @@ def commit(writers: list[Writer], total: int) -> float:
     return time.monotonic() - started
 
 
+def cost(writers: list[Writer], total: int) -> float:
+    """The processor seconds that commits take, in this process and all replicas: what others do meanwhile is theirs."""
+    pids = [os.getpid(), *inject.replica_pids().values()]
+    before = sum(map(processor_s, pids))
+    commit(writers, total)
+    return sum(map(processor_s, pids)) - before
+
+
+def processor_s(pid: int) -> float:
+    """What a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def measure_commits(sizes: Sizes) -> tuple[list[Figure], list[Writer]]:
     """Entries per second, and what the last ones cost beside the first."""
     writers = [Writer(f"bench-{number}") for number in range(LOGS)]
     commit(writers, sizes.early_entries)
     window = sizes.window_entries
-    early = min(commit(writers, window) for _ in range(3))
+    early = min(cost(writers, window) for _ in range(3))
     began = time.monotonic()
     between = max(0, sizes.entries - sizes.early_entries - 6 * window)
     commit(writers, between)
-    rate = between / (time.monotonic() - began) if between else window / early
-    late = min(commit(writers, window) for _ in range(3))
+    rate = between / (time.monotonic() - began) if between else 0.0
+    late = min(cost(writers, window) for _ in range(3))
     return [
         Figure("entries committed per second, disks of 2 of 3", f"{rate:,.0f}", "200,000", rate >= 200_000),
-        Figure(f"cost per entry at {sizes.entries:,} against {sizes.early_entries:,}", f"{late / early:.2f} ×",
-               "within 10 %", late / early <= 1.1),
+        Figure(f"processor time per entry at {sizes.entries:,} against {sizes.early_entries:,}",
+               f"{late / early:.2f} ×", "within 10 %", late / early <= 1.1),
     ], writers  # fmt: skip
 
 
@@ -286,11 +300,20 @@ def measure_long_run(sizes: Sizes) -> Figure:
     started = time.monotonic()
     for _ in range(max(1, sizes.long_calls // CALLS_AT_ONCE)):
         stash.get([counter.add.remote() for _ in range(CALLS_AT_ONCE)], timeout=PATIENCE_S)
-        sizes_seen.append(sum(path.stat().st_size for folder in folders for path in folder.iterdir()) // len(folders))
+        sizes_seen.append(sum(map(bytes_in, folders)) // len(folders))
     rate = len(sizes_seen) * CALLS_AT_ONCE / (time.monotonic() - started)
-    early, late = max(sizes_seen[: len(sizes_seen) // 4 + 1]), max(sizes_seen)
+    early, late = max(sizes_seen[: len(sizes_seen) // 2 + 1]), max(sizes_seen[len(sizes_seen) // 2 :])
     return Figure(f"largest store of a replica in {sizes.long_calls:,} calls ({rate:,.0f}/s)", f"{late / 1e6:.0f} MB",
-                  f"bounded ({early / 1e6:.0f} MB in the first quarter)", late <= 1.5 * early)  # fmt: skip
+                  f"no more than in the first half: {early / 1e6:.0f} MB", late <= 1.2 * early)  # fmt: skip
+
+
+def bytes_in(folder: Path) -> int:
+    """What a folder takes on the disk; files come and go meanwhile."""
+    total = 0
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):
+            total += path.stat().st_blocks * 512
+    return total
 
 
 # a large state

@@ -174,7 +174,7 @@ class Shell:
 
     def _truncate(self, effect: effects.TruncateStore) -> None:
         segments = self._peer.history.segments(self._peer.id)
-        self.store.tell(contract.Truncate(self._peer.id, segments, effect.below))
+        self.store.truncate(contract.Truncate(self._peer.id, segments, effect.below), self.level)
 
     def _fence(self, effect: effects.FenceStore) -> None:
         def on_fenced(replies: tuple[Any, ...]) -> None:

@@ -24,6 +24,7 @@ from lineage_stash.on_ray.process import TICK_S, Process
 from lineage_stash.on_ray.registry import replica_name
 from lineage_stash.on_ray.replica_sets import newest_set, note_lost, note_opened
 from lineage_stash.ports import Frame
+from lineage_stash.store.archive_faults import ArchiveTakenOver
 from lineage_stash.store.contract import Level, ReplicaId
 from lineage_stash.store.disk import Asked, DiskReplica, StoreError, StoreInUse
 
@@ -110,16 +111,24 @@ class Keeper:
             return
         process.registry.settle_in(name, process.place)
         self.is_decided.set()
+        try:
+            self._serve_all(process, disk)
+        except ArchiveTakenOver as error:
+            # Another process has taken over the archive; this one is idle from here on, or Ray would restart it.
+            print(f"lineage_stash: store: {replica_name(self.replica)} ends: {error}", file=sys.stderr, flush=True)
+        else:
+            disk.close()
+            if not is_archive(self.folder):
+                shutil.rmtree(self.folder, ignore_errors=True)
+        process.close()
+
+    def _serve_all(self, process: Process, disk: "DiskReplica | ArchiveReplica") -> None:
         while not self.retired:
             process.wait(DELAYED_TURN_S if self._due else TICK_S)
             if self._asked and not self.paused:
                 self._gather(process)
                 self._serve(process, disk)
             self._answer(process)
-        disk.close()
-        if not is_archive(self.folder):
-            shutil.rmtree(self.folder, ignore_errors=True)
-        process.close()
 
     def _open(self, process: Process) -> "DiskReplica | ArchiveReplica | None":
         """Open the folder; None if what this replica has confirmed is not in it any more."""

@@ -4,7 +4,7 @@ What it guarantees: an object is complete or absent, and once `put` has returned
 what it has taken. Whatever goes wrong in the place is an `OSError`.
 
 Rules:
-- Object stores show an upload when it is complete. Everywhere else an object is written under another name, and gets
+- S3 and GCS show an upload when it is complete. Everywhere else an object is written under another name, and gets
   its own in one step; on a local disk after it was synced.
 - Nothing is remembered of a listing: it shows every object whose `put` had returned, in whatever process. Object stores
   and HDFS promise that. A network file system that caches listings does not, and is no place for an archive.
@@ -26,8 +26,8 @@ from lineage_stash.store.archive_faults import ArchiveUnreachable
 from lineage_stash.store.files import UNFINISHED, OpenFile, sync_folder
 from lineage_stash.store.groups import Buffer
 
-WHOLE_UPLOADS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az")
-"""Kinds of places that show an upload only when it is complete."""
+WHOLE_UPLOADS = ("s3", "s3a", "gs", "gcs")
+"""Kinds of places that show an upload only when it is complete. In Azure's, pyarrow shows an empty object before."""
 
 AT_ONCE = 16
 """How many requests are under way together, where each of them takes long and does little."""

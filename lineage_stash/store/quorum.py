@@ -34,6 +34,7 @@ from lineage_stash.store.contract import (
     Span,
     Stored,
     Ticket,
+    Truncate,
 )
 from lineage_stash.store.supply import Supply, page_of
 
@@ -131,11 +132,14 @@ class Quorum:
         for replica in self.set.everyone:
             self._ask(replica, number, pending.frame, pending.level)
 
-    def tell(self, request: Request) -> None:
-        """Ask all replicas once and do not wait: for requests that a later one will make good."""
+    def truncate(self, request: Truncate, level: Level) -> None:
+        """Tell all replicas once and do not wait: a later one will make it good.
+
+        The archive only where the checkpoint is known to be in it; it may lack one that was stored at a lower level.
+        """
         number = self._number()
         frame = self._encode(request)
-        for replica in self.set.everyone:
+        for replica in self.set.everyone if level is Level.REMOTE else self.set.replicas:
             self._ask(replica, number, frame)
 
     def ask_one(self, request: Request, done: Callable[[Reply], None]) -> None:

@@ -7,11 +7,12 @@ keeps them apart is broken, to see that some seed notices.
 import os
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,8 @@ from lineage_stash.store import archive_chain, contract
 from lineage_stash.store.archive import ArchiveTakenOver
 from lineage_stash.store.archive_bodies import Stored
 from lineage_stash.store.archive_chain import Chain
-from lineage_stash.store.archive_names import Listing, list_archive
+from lineage_stash.store.archive_compaction import StateWriting
+from lineage_stash.store.archive_names import Claim, Listing, list_archive
 from lineage_stash.store.faults import StoreError, StoreFailed
 from lineage_stash.store.objects import Objects
 from lineage_stash.store.sealed import Record
@@ -39,7 +41,7 @@ from tests.store.archive_kit import (
 from tests.store.contract_suite import FIRST_LIFE, P, checkpoint
 from tests.store.disk_kit import Eager, Stepper, append, chunk, entries_of, in_chunks, use
 
-commit = Chain.commit
+commit, write_state = Chain.commit, StateWriting.steps
 
 
 @pytest.fixture(autouse=True)
@@ -187,6 +189,24 @@ def commit_after_looking(chain: Chain, records: Sequence[Record]) -> tuple[Store
         return commit(chain, records)
 
 
+class LookedBefore:
+    """A chain that says of its successor what was true before a state was written."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain, self._successor = chain, chain.successor()
+
+    def successor(self) -> Claim | None:
+        return self._successor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._chain, name)
+
+
+def write_state_after_looking(writing: Any) -> Iterator[None]:
+    writing._chain = LookedBefore(writing._chain)
+    yield from write_state(writing)
+
+
 def list_as_it_was(objects: Objects, seen: dict[int, Listing]) -> Listing:
     """What each writer saw first, whatever came since."""
     return seen.setdefault(threading.get_ident(), list_archive(objects))
@@ -200,6 +220,8 @@ def break_rule(rule: str, patches: pytest.MonkeyPatch) -> None:
             patches.setattr(Chain, "commit", commit_after_looking)
         case "look at the claims before removing":
             patches.setattr(Chain, "successor", lambda _: None)
+        case "write a state, and then look":
+            patches.setattr(StateWriting, "steps", write_state_after_looking)
         case "claim, and then list":
             patches.setattr(archive_chain, "list_archive", lambda objects, seen={}: list_as_it_was(objects, seen))
         case _:
@@ -212,6 +234,7 @@ def break_rule(rule: str, patches: pytest.MonkeyPatch) -> None:
         "look at the claims after a commit",
         "write, and then look",
         "look at the claims before removing",
+        "write a state, and then look",
         "claim, and then list",
     ],
 )

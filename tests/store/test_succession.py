@@ -6,7 +6,7 @@ import pytest
 
 from lineage_stash.core.ids import Epoch, Incarnation, Index, PeerId
 from lineage_stash.store import contract, replica, succession
-from lineage_stash.store.contract import Elsewhere, Fence, PutCheckpoint, Truncate
+from lineage_stash.store.contract import Elsewhere, Fence, Level, PutCheckpoint, Truncate
 from lineage_stash.store.replica import FIRST_EPOCH, NO_EPOCH
 from lineage_stash.store.succession import Phase
 from tests.store.contract_suite import FIRST_LIFE, P, Q, checkpoint, entry, log, two_lives
@@ -373,7 +373,7 @@ def test_log_that_is_truncated_while_a_replica_joins_is_copied_from_where_it_beg
     held, net.wire = net.wire, []
     net.ask(client, append_of(log(3, 6)))
     net.ask(client, PutCheckpoint(checkpoint(5)))
-    client.tell(Truncate(P, FIRST_LIFE, Index(5)))
+    client.truncate(Truncate(P, FIRST_LIFE, Index(5)), Level.DISK)
     net.carry_all()
     net.wire, before = held, net.carried
     net.finish(made)
