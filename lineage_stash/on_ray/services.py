@@ -4,6 +4,7 @@ They are detached and named, and Ray restarts their processes. Names of the user
 """
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from lineage_stash.on_ray.replica_sets import (
     residences,
 )
 from lineage_stash.store.contract import Level, ReplicaId, ReplicaSet
-from lineage_stash.store.placement import choose_nodes, wanted_replicas
+from lineage_stash.store.placement import choose_nodes, promise, survived_nodes, wanted_replicas
 from lineage_stash.store.replica import FIRST_EPOCH
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ def found_store(plane: ControlPlane, folder: Path, option: int | None, archive: 
             ray.kill(actor)
         raise StoreUnreachable(f"the store cannot be opened: {error.cause}") from error
     publish_set(plane, ReplicaSet(FIRST_EPOCH, tuple(range(len(nodes))), len(nodes) if archive is not None else None))
+    if not survived_nodes(nodes):
+        print(f"lineage_stash: store: {promise(nodes)}", file=sys.stderr, flush=True)
 
 
 def check_archive(plane: ControlPlane, wanted: str | None) -> None:

@@ -60,8 +60,11 @@ class TestOneCluster:
         with pytest.raises(ValueError, match="at least one is needed"):
             ray.init(replicas=0)
 
-    def test_three_replicas_on_one_node_serve_and_say_what_they_promise(self, tmp_path: Path) -> None:
+    def test_three_replicas_on_one_node_serve_and_say_what_they_promise(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         ray.init(storage=tmp_path / "store", replicas=3)
+        assert "3 replicas on 1 node: any number of processes may die, but no node be lost" in capsys.readouterr().err
         counter = Counter.remote()
         assert ray.get([counter.add.remote() for _ in range(100)], timeout=PATIENCE_S)[-1] == 100
         assert sorted(path.name for path in (tmp_path / "store").iterdir()) == ["replica-0", "replica-1", "replica-2"]
