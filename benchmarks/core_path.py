@@ -59,7 +59,8 @@ class Pair:
                 message = codec.decode(codec.encode(message))
             return other, other.handle(events.MessageArrived(message))
         if kind is effects.AppendToStore:
-            held = self.replica.handle(Append(order.ranges, (), (), order.watch, False))
+            spans = tuple([codec.pack_span(piece) for piece in order.ranges])
+            held = self.replica.handle(Append(spans, (), (), order.watch, False))
             assert isinstance(held, Held)
             return peer, peer.handle(events.Appended((held.holdings,), 1))
         if kind is effects.CaptureState:
@@ -116,8 +117,8 @@ def entry_bytes(entries: int, *, needs_grow: bool) -> float:
         for number in range(entries)
         for needs in [((caller, Index(number + 1)),) if needs_grow else ()]
     )
-    frame = codec.encode(Found((Range(PeerId("callee"), Incarnation(0), Index(0), ran),), ()))
-    return len(frame) / entries
+    span = codec.pack_span(Range(PeerId("callee"), Incarnation(0), Index(0), ran))
+    return len(codec.encode(Found((span,), ()))) / entries
 
 
 def main(total: int = 1_000_000) -> None:

@@ -32,7 +32,7 @@ BODIES_PER_RECORD = 64
 BODY_BYTES_PER_RECORD = 1024 * 1024
 """A record takes about a millisecond to write."""
 UNSYNCED_BYTES = 2 * 1024 * 1024
-"""Synced in between, because a large sync holds up those of the replica: for as long as two megabytes take."""
+"""Synced in between, because a large sync holds up those of the replica (measured in the design page)."""
 MOVES_AT_A_STRETCH = 2000
 FIRST_PAUSE_S = 0.001
 """Lets whoever started the thread go on first."""

@@ -2,8 +2,8 @@
 
 `Power` stands between the program and the system. Before every call that changes or syncs a file or a name, it keeps
 every image that the disk could be left with, from "all that was asked for is there" to "only what was synced is there";
-of a write under way also its first and its second half, and every other sector of it. Nothing is really synced, so that
-many images cost little. The program may work for several purposes in turns, but in one thread: a moment is one moment.
+of a write under way also its first and its second half, every other sector of it, and as much as fits into the length
+that was synced. Nothing is really synced, so that many images cost little. The program may work for several purposes in turns, but in one thread: a moment is one moment.
 """
 
 import os
@@ -83,7 +83,9 @@ class Power:
             for odd in (0, 1)
         ]
         halves = (after[:middle] + before[middle:], before[:middle] + after[middle:])
-        return tuple((status.st_ino, left) for left in (*halves, *mixed))
+        # What was written may be there without the length that the file has got since its last sync.
+        shorter = after[: len(self._synced_files.get(status.st_ino, b""))]
+        return tuple((status.st_ino, left) for left in (*halves, *mixed, shorter))
 
     def _sync(self, descriptor: int) -> None:
         status = os.fstat(descriptor)

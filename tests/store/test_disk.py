@@ -360,6 +360,16 @@ def test_killed_replica_that_had_promised_in_memory_says_that_it_forgot(folder: 
     replica.close()
 
 
+def test_promises_kept_later_do_not_bring_back_what_a_former_process_forgot(folder: Path) -> None:
+    kill(promising(folder))
+    replica = DiskReplica(folder)
+    replica.note_memory_promise()
+    replica.close()
+    replica = DiskReplica(folder)
+    assert replica.forgot
+    replica.close()
+
+
 def test_replica_that_is_closed_keeps_its_promises(folder: Path) -> None:
     promising(folder).close()
     replica = DiskReplica(folder)
