@@ -3,7 +3,8 @@
 `Power` stands between the program and the system. Before every call that changes or syncs a file or a name, it keeps
 every image that the disk could be left with, from "all that was asked for is there" to "only what was synced is there";
 of a write under way also its first and its second half, every other sector of it, and as much as fits into the length
-that was synced. Nothing is really synced, so that many images cost little. The program may work for several purposes in turns, but in one thread: a moment is one moment.
+that was synced. Nothing is really synced, so that many images cost little. The program may work for several purposes in
+turns, but in one thread: a moment is one moment.
 """
 
 import os
