@@ -251,7 +251,7 @@ def _examine(address: str | None) -> "tuple[Check, ...]":
 def _follow(output: Format, cluster: "Cluster", known: "tuple[Recovery, ...]") -> None:
     from lineage_stash.cli import show
     from lineage_stash.cli.cluster import FAILURES
-    from lineage_stash.cli.following import follow
+    from lineage_stash.cli.following import follow, until_interrupted
     from lineage_stash.cli.records import read_recoveries
 
     def look() -> "tuple[Recovery, ...]":
@@ -269,11 +269,9 @@ def _follow(output: Format, cluster: "Cluster", known: "tuple[Recovery, ...]") -
     else:
         for recovery in known:
             typer.echo(in_a_line(recovery))
-    try:
-        for recovery in follow(look, known):
+    with until_interrupted() as pause:
+        for recovery in follow(look, known, pause):
             typer.echo(in_a_line(recovery))
-    except KeyboardInterrupt:
-        raise typer.Exit(0) from None
 
 
 @contextmanager
