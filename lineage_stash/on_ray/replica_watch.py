@@ -3,6 +3,11 @@
 A replica whose node is gone, or that has lost what it confirmed, is replaced; nodes that come later get a replica where
 there are too few. It holds nothing that matters: a coordinator that was restarted looks again, and finishes what its
 predecessor began.
+
+Rules:
+- A succession to a set that has lost its majority meanwhile is given up for another one.
+- A set that replicas say is over, without a next one for some seconds, was sealed by somebody who did not finish: it is
+  succeeded by itself.
 """
 
 import sys
@@ -12,7 +17,7 @@ from typing import NamedTuple
 import ray
 
 from lineage_stash import codec
-from lineage_stash.core.ids import Epoch
+from lineage_stash.core.ids import Epoch, PeerId
 from lineage_stash.on_ray.creation import RAY_NAMESPACE
 from lineage_stash.on_ray.process import Process
 from lineage_stash.on_ray.registry import replica_name
@@ -26,9 +31,13 @@ from lineage_stash.on_ray.replica_sets import (
     residences,
 )
 from lineage_stash.on_ray.services import alive_nodes, settle_storage, start_replica
-from lineage_stash.store.contract import ReplicaId, ReplicaSet, Reply
+from lineage_stash.store.contract import GetCheckpoint, ReplicaId, ReplicaSet, Reply
 from lineage_stash.store.placement import Plan, plan_next
 from lineage_stash.store.succession import Phase, Succession
+
+NOBODY = PeerId("")
+LEFT_SEALED_LOOKS = 3
+"""How often in a row a sealed set is seen before it is taken for one that somebody has left so."""
 
 LOOK_S = 1.0
 """How often to look at the nodes: no call waits for a replica that is replaced."""
@@ -52,6 +61,10 @@ class ReplicaWatch:
         self.succession: Succession | None = None
         self._attempts = 0
         self._told = ""
+        self._probing = False
+        self._turned_away = 0
+        """How often in a row the replicas were found to serve this epoch no more."""
+        self._starting = False
 
     def begin(self) -> None:
         """Look now, and from time to time."""
@@ -59,10 +72,7 @@ class ReplicaWatch:
         self._look()
 
     def _look(self) -> None:
-        if self.succession is None or self.succession.phase is Phase.OVER:
-            self.process.registry.ask(self._find, self._on_found, self._look_later)
-        else:
-            self._look_later()
+        self.process.registry.ask(self._find, self._on_found, self._look_later)
 
     def _look_later(self) -> None:
         self.process.loop.later(LOOK_S, self._look)
@@ -114,15 +124,49 @@ class ReplicaWatch:
             return
         assert self.process.store is not None
         self.process.store.on_set(found.current)
+        self._probe()
+        if self._is_succeeding(found) or self._starting:
+            return
         present = {replica: found.residences[replica].node for replica in found.current.replicas}
         out = {replica: found.lost[replica] for replica in present if replica in found.lost}
         out |= {replica: "its node is gone" for replica, node in present.items() if node not in found.alive}
         plan = plan_next(present, tuple(found.lost), found.alive, self.option)
         self._tell(out, plan, len(present))
         if plan is not None:
+            self._starting = True
             self.process.registry.ask(
-                lambda: self._start(found, plan), lambda successor: self._succeed(found.current, successor)
-            )
+                lambda: self._start(found, plan), lambda successor: self._succeed(found.current, successor),
+                self._on_not_started,
+            )  # fmt: skip
+        elif self._turned_away >= LEFT_SEALED_LOOKS:
+            self._succeed(found.current, found.current._replace(epoch=Epoch(found.current.epoch + 1)))
+
+    def _on_not_started(self) -> None:
+        self._starting = False
+
+    def _probe(self) -> None:
+        """See whether the replicas serve the present epoch, with a question that changes nothing."""
+        store = self.process.store
+        assert store is not None
+        self._turned_away = self._turned_away + 1 if store.is_turned_away else 0
+        if not self._probing:
+            self._probing = True
+            store.request(GetCheckpoint(NOBODY), self._on_probed)
+
+    def _on_probed(self, _: tuple[Reply, ...]) -> None:
+        self._probing = False
+
+    def _is_succeeding(self, found: Finding) -> bool:
+        """Whether a set is on its way that follows the current one, and that has not lost its majority already."""
+        under_way = self.succession
+        if under_way is None or under_way.phase is Phase.OVER or under_way.current.epoch != found.current.epoch:
+            return False
+        successor = under_way.successor
+        left = [
+            replica for replica in successor.replicas
+            if replica not in found.lost and found.residences[replica].node in found.alive
+        ]  # fmt: skip
+        return len(left) >= successor.majority
 
     def _tell(self, out: dict[ReplicaId, str], plan: Plan | None, count: int) -> None:
         """Say once what is wrong, and what is done about it."""
@@ -141,8 +185,8 @@ class ReplicaWatch:
             print(f"lineage_stash: store: {what}.", file=sys.stderr, flush=True)
 
     def _succeed(self, current: ReplicaSet, successor: ReplicaSet) -> None:
-        if self.succession is not None and self.succession.phase is not Phase.OVER:
-            return
+        self._starting = False
+        self._turned_away = 0
         self._attempts += 1
         self.succession = Succession(current, successor, codec.encode_in_pieces, self.process.links.ask_replica,
                                      self._publish, self._attempts)  # fmt: skip
@@ -153,6 +197,8 @@ class ReplicaWatch:
         assert succession is not None
 
         def on_published(standing: ReplicaSet) -> None:
+            if succession.phase is Phase.OVER:
+                return
             succession.on_published(standing)
             assert self.process.store is not None
             self.process.store.on_set(standing)

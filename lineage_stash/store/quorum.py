@@ -94,6 +94,8 @@ class Quorum:
         self.history = history
         self.chunks: Mapping[bytes, bytes | memoryview] = {}
         """What the checkpoint under way refers to, by digest; whoever takes or restores one puts it here."""
+        self.is_turned_away = False
+        """Whether a replica has said that this epoch is over; if no next one comes, somebody has to make it."""
         self.sent_bytes = 0
         """Of checkpoints and their chunks, to all replicas."""
         self._encode = encode
@@ -162,6 +164,7 @@ class Quorum:
     def on_reply(self, replica: ReplicaId, number: int, reply: Reply) -> None:
         """Take in one answer."""
         if isinstance(reply, Elsewhere):
+            self.is_turned_away = self.is_turned_away or reply.epoch >= self.set.epoch
             self._find_set()
         elif number in self._repairs and isinstance(reply, Found):
             self._copy(number, replica, reply)
@@ -226,6 +229,7 @@ class Quorum:
         if replica_set.epoch <= self.set.epoch:
             return
         self.set = replica_set
+        self.is_turned_away = False
         self._repairs.clear()
         self._supplies.clear()
         self._lagging.clear()

@@ -7,11 +7,18 @@ import pytest
 import ray as plain_ray
 
 import lineage_stash as ray
+from lineage_stash.codec import encode
+from lineage_stash.on_ray.api import current
+from lineage_stash.on_ray.replica_sets import newest_set
 from lineage_stash.on_ray.services import StoreUnreachable
+from lineage_stash.store.contract import Level, Seal, Ticket
+from lineage_stash.store.replica import NO_EPOCH
+from lineage_stash.testing import inject
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 
 PATIENCE_S = 60.0
+FORGED_NUMBER = 1 << 50
 
 
 @ray.remote(num_cpus=0)
@@ -79,6 +86,22 @@ class TestOneCluster:
             Counter.options(durability="remote").remote()
         with pytest.raises(ValueError, match="is not known"):
             Counter.options(durability="paper")
+
+    def test_store_that_somebody_sealed_and_left_is_opened_again(self) -> None:
+        process = current().process
+        assert process.store is not None
+        before = process.store.set
+        counter = Counter.remote()
+        ray.get(counter.add.remote(), timeout=PATIENCE_S)
+        with process.lock:
+            for replica in before.replicas:
+                ticket = Ticket(FORGED_NUMBER, NO_EPOCH, Level.DISK)
+                process.links.ask_replica(replica, ticket, encode(Seal(before.epoch)))
+        inject.wait_until(lambda: newest_set(process.plane) != before, "the next epoch")
+        assert newest_set(process.plane) == before._replace(epoch=before.epoch + 1)
+        assert ray.get([counter.add.remote() for _ in range(100)], timeout=PATIENCE_S)[-1] == 101
+        inject.kill_process(counter)
+        assert ray.get(counter.add.remote(), timeout=PATIENCE_S) == 102
 
     def test_everything_is_committed_after_a_while_and_the_gauge_says_so(self) -> None:
         counter = Counter.remote()
