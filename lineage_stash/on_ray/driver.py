@@ -20,7 +20,7 @@ from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import services
 from lineage_stash.on_ray.control_plane import ControlPlaneAway
-from lineage_stash.on_ray.levels import DEFAULT_LEVEL, DURABILITY, parse_level
+from lineage_stash.on_ray.levels import default_level
 from lineage_stash.on_ray.limits import within_limits
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process
 from lineage_stash.on_ray.registry import COORDINATOR, replica_name
@@ -66,7 +66,7 @@ class Driver(Runtime):
         self.submitted = 0
         with process.lock:
             self.live(Peer(member, FIRST_INCARNATION, history, policy, ignored=ignored, spool=self.spool.verbs))
-            self.shell.level = parse_level((process.plane.get(DURABILITY) or DEFAULT_LEVEL.encode()).decode())
+            self.shell.level = default_level(process.plane)
             self.shell.feed(events.MainStarted())
             process.links.reach(COORDINATOR)
         process.start_steward()

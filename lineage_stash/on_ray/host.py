@@ -28,7 +28,7 @@ from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.control_plane import ControlPlaneAway
 from lineage_stash.on_ray.creation import Creation, load_class, read_creation
-from lineage_stash.on_ray.levels import DEFAULT_LEVEL, DURABILITY, parse_level
+from lineage_stash.on_ray.levels import default_level, parse_level
 from lineage_stash.on_ray.limits import within_limits
 from lineage_stash.on_ray.links import Link
 from lineage_stash.on_ray.mail import Addressee
@@ -189,8 +189,8 @@ class Life(Runtime):
         return True
 
     def _level(self) -> Level:
-        said = self.creation.durability or (self.process.plane.get(DURABILITY) or DEFAULT_LEVEL.encode()).decode()
-        return parse_level(said)
+        own = self.creation.durability
+        return parse_level(own) if own else default_level(self.process.plane)
 
     def _on_control(self, _: Link, said: dict[str, Any]) -> None:
         if "kill" in said and self.process.shell is not None:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.store.contract import Level
 
 DURABILITY = "durability"
@@ -17,6 +18,11 @@ def parse_level(text: str) -> Level:
     except (KeyError, AttributeError):
         names = ", ".join(repr(level.name.lower()) for level in Level)
         raise ValueError(f"durability={text!r} is not known: it is one of {names}") from None
+
+
+def default_level(plane: ControlPlane) -> Level:
+    """The level of whoever does not say otherwise."""
+    return parse_level((plane.get(DURABILITY) or DEFAULT_LEVEL.encode()).decode())
 
 
 class Durability(NamedTuple):

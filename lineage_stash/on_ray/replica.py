@@ -26,7 +26,7 @@ from lineage_stash.on_ray.replica_sets import newest_set, note_lost, note_opened
 from lineage_stash.ports import Frame
 from lineage_stash.store.archive_faults import ArchiveTakenOver
 from lineage_stash.store.contract import Level, ReplicaId
-from lineage_stash.store.disk import Asked, DiskReplica, StoreError, StoreInUse
+from lineage_stash.store.disk import Asked, DiskReplica, Refusal, StoreError, StoreInUse
 
 if TYPE_CHECKING:
     from lineage_stash.store.archive import ArchiveReplica
@@ -57,6 +57,10 @@ STORE = "store"
 """The fact in the control plane that tells this cluster's store from any other's."""
 
 log = logging.getLogger("lineage_stash")
+
+
+Waiting = tuple[Link, bytes, Level, Asked]
+"""A request: who asked, the number that goes before the answer, how durable that must be, and what was asked."""
 
 
 def is_archive(folder: str) -> bool:
@@ -98,7 +102,7 @@ class Keeper:
         self.paused = False
         self.retired = False
         self.delay_s = 0.0
-        self._asked: list[tuple[Link, bytes, Level, Asked]] = []
+        self._asked: list[Waiting] = []
         self._due: list[tuple[float, Link, tuple[bytes, ...]]] = []
 
     def run(self) -> None:
@@ -181,26 +185,22 @@ class Keeper:
 
     def _serve(self, process: Process, disk: "DiskReplica | ArchiveReplica") -> None:
         asked, self._asked = self._asked, []
-        answers = disk.apply([each for _, _, _, each in asked])
-        if any(level is Level.MEMORY for _, _, level, _ in asked):
+        answered = list(zip(asked, disk.apply([each for _, _, _, each in asked]), strict=True))
+        early = [pair for pair in answered if pair[0][2] is Level.MEMORY]
+        if early:
             disk.note_memory_promise()
-        committed = False
-        # Sorted by level, so that what may leave before the commit does.
-        for (link, number, level, _), answer in sorted(
-            zip(asked, answers, strict=True), key=lambda pair: pair[0][2]
-        ):  # fmt: skip
-            if level > Level.MEMORY and not committed:
-                self._answer(process)
-                disk.commit()
-                committed = True
-            self._put_answer(link, number, answer)
-        if not committed:
+            self._put_answers(early)
             self._answer(process)
-            disk.commit()
+        disk.commit()
+        self._put_answers([pair for pair in answered if pair[0][2] is not Level.MEMORY])
         if disk.damaged and not self.fault:
             self.fault = f"damaged: {disk.damaged[0]}"
             damage = str(disk.damaged[0])
             process.registry.ask(lambda: note_lost(process.plane, self.replica, damage))
+
+    def _put_answers(self, answered: list[tuple[Waiting, Frame | Refusal]]) -> None:
+        for (link, number, _, _), answer in answered:
+            self._put_answer(link, number, answer)
 
     def _put_answer(self, link: Link, number: bytes, answer: Frame | Exception) -> None:
         if isinstance(answer, Exception):

@@ -108,12 +108,12 @@ class ReplicaWatch:
             replica = next((other for other in unused if found.residences[other].node == node), None)
             if replica is None:
                 replica = max(residences(plane)) + 1
-                claim_replica(plane, replica, Residence(node, str(folder / replica_name(replica))))
+                home = claim_replica(plane, replica, Residence(node, str(folder / replica_name(replica))))
             else:
                 unused.remove(replica)
+                home = found.residences[replica]
             joining.append(replica)
-            actor = start_replica(replica, residences(plane)[replica])
-            ray.get(actor.address.remote(), timeout=60)
+            ray.get(start_replica(replica, home).address.remote(), timeout=60)
         return ReplicaSet(Epoch(found.current.epoch + 1), (*plan.staying, *joining), found.current.archive)
 
     # acting
@@ -158,15 +158,8 @@ class ReplicaWatch:
 
     def _is_succeeding(self, found: Finding) -> bool:
         """Whether a set is on its way that follows the current one, and that has not lost its majority already."""
-        under_way = self.succession
-        if under_way is None or under_way.phase is Phase.OVER or under_way.current.epoch != found.current.epoch:
-            return False
-        successor = under_way.successor
-        left = [
-            replica for replica in successor.replicas
-            if replica not in found.lost and found.residences[replica].node in found.alive
-        ]  # fmt: skip
-        return len(left) >= successor.majority
+        out = [*found.lost, *[replica for replica, home in found.residences.items() if home.node not in found.alive]]
+        return self.succession is not None and self.succession.is_on_its_way(found.current, out)
 
     def _tell(self, out: dict[ReplicaId, str], plan: Plan | None, count: int) -> None:
         """Say once what is wrong, and what is done about it."""

@@ -12,7 +12,7 @@ Seal a majority of the old set, copy its union to a majority of the new, publish
 - Sealing cannot be taken back: whoever finds a set sealed and no next one makes it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -150,6 +150,13 @@ class Succession:
             self._publish(self.successor)
         elif self.phase is not Phase.OVER:
             self._seal()  # for the first time, or again because a source is gone
+
+    def is_on_its_way(self, current: ReplicaSet, lost: Collection[ReplicaId]) -> bool:
+        """Whether this still can follow the current set: it is not over, and its own has not lost its majority."""
+        if self.phase is Phase.OVER or self.current.epoch != current.epoch:
+            return False
+        left = [replica for replica in self.successor.replicas if replica not in lost]
+        return len(left) >= self.successor.majority
 
     def on_published(self, standing: ReplicaSet) -> None:
         """Somebody's set stands for the next epoch."""

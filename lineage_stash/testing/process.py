@@ -15,7 +15,7 @@ from lineage_stash.restoring import NoLife, restore
 from lineage_stash.shell import Shell, open_store
 from lineage_stash.store.contract import ReplicaId, ReplicaSet, Ticket
 from lineage_stash.store.states import Buffer, pack_state, unpack_state
-from lineage_stash.store.succession import Phase, Succession
+from lineage_stash.store.succession import Succession
 from lineage_stash.testing.programs import Running, State, run_call, run_main
 
 if TYPE_CHECKING:
@@ -157,11 +157,7 @@ class Process:
 
     def is_succeeding(self, current: ReplicaSet, lost: Collection[ReplicaId]) -> bool:
         """Whether a set is on its way that follows the current one, and that has not lost its majority already."""
-        under_way = self.succession
-        if under_way is None or under_way.phase is Phase.OVER or under_way.current != current:
-            return False
-        successor = under_way.successor
-        return len([replica for replica in successor.replicas if replica not in lost]) >= successor.majority
+        return self.succession is not None and self.succession.is_on_its_way(current, lost)
 
     def succeed(self, current: ReplicaSet, successor: ReplicaSet) -> None:
         """Make another replica set; a coordinator does."""
