@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         durability,
         get,
         get_actor,
+        get_runtime_context,
         init,
         is_initialized,
         kill,
@@ -30,13 +31,16 @@ if TYPE_CHECKING:
     )
 
 _VERBS = frozenset((
-    "ActorHandle", "ObjectRef", "durability", "get", "get_actor", "init", "is_initialized", "kill", "observe", "remote",
-    "set_durability", "shutdown", "wait",
+    "ActorHandle", "ObjectRef", "durability", "get", "get_actor", "get_runtime_context", "init", "is_initialized",
+    "kill", "observe", "remote", "set_durability", "shutdown", "wait",
 ))  # fmt: skip
+
+_MODULES = frozenset(("actor", "exceptions", "util"))
+"""Those of Ray's modules that have a counterpart here."""
 
 __all__ = [
     "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "kill", "get_actor", "observe",
-    "ObjectRef", "ActorHandle", "durability", "set_durability",
+    "ObjectRef", "ActorHandle", "get_runtime_context", "durability", "set_durability",
 ]  # fmt: skip
 
 
@@ -45,11 +49,13 @@ is_compiled = compiled.use()
 
 
 def __getattr__(name: str) -> Any:
-    """One of the verbs, or whatever Ray has under this name."""
+    """One of the verbs, a module of ours, or whatever Ray has under this name."""
     if name in _VERBS:
         found = getattr(import_module("lineage_stash.on_ray.api"), name)
         globals()[name] = found
         return found
-    if name.startswith("_"):
+    if name in _MODULES:
+        return import_module(f"lineage_stash.{name}")
+    if name.startswith("__"):
         raise AttributeError(f"module 'lineage_stash' has no attribute {name!r}")
     return getattr(import_module("ray"), name)

@@ -41,6 +41,9 @@ ONLY = {
 RESERVED = {
     "ray": (
         "lineage_stash/__init__.py",
+        "lineage_stash/actor.py",
+        "lineage_stash/exceptions.py",
+        "lineage_stash/util/",
         "lineage_stash/on_ray/",
         "lineage_stash/testing/inject",
         "lineage_stash/cli/cluster.py",
@@ -53,6 +56,9 @@ RESERVED = {
     "lineage_stash.testing": ("lineage_stash/testing/", "benchmarks/", "tests/"),
     "lineage_stash.on_ray": (
         "lineage_stash/__init__.py",
+        "lineage_stash/actor.py",
+        "lineage_stash/exceptions.py",
+        "lineage_stash/util/",
         "lineage_stash/on_ray/",
         "lineage_stash/on_spark/",
         "lineage_stash/testing/inject",

@@ -6,73 +6,38 @@ applied exactly once, whichever process dies. What is not here falls through to 
 
 import atexit
 import inspect
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, overload
+from typing import Any, overload
 
 import ray
 
 from lineage_stash.core.frontier import START
-from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
 from lineage_stash.on_ray import services
-from lineage_stash.on_ray.control_plane import ControlPlane
-from lineage_stash.on_ray.creation import Creation, pack_placement, put_class, put_on_record, start_host
+from lineage_stash.on_ray.actors import ActorClass, ActorHandle, ActorMethod, make_handle
+from lineage_stash.on_ray.context import Context, get_runtime_context
 from lineage_stash.on_ray.driver import Driver
-from lineage_stash.on_ray.levels import Durability, parse_level
-from lineage_stash.on_ray.process import POLICY
-from lineage_stash.on_ray.program import CONSTRUCTOR
-from lineage_stash.on_ray.runtime import ObjectRef, Runtime
+from lineage_stash.on_ray.levels import Durability, level_kept
+from lineage_stash.on_ray.names import check_name, find_name
+from lineage_stash.on_ray.options import DECORATOR_ERROR
+from lineage_stash.on_ray.present import Now, adopt, current, is_initialized
+from lineage_stash.on_ray.runtime import ObjectRef
 from lineage_stash.shell import address_of
-from lineage_stash.store.contract import Level
 
 __all__ = [
     "ActorClass", "ActorHandle", "ActorMethod", "Durability", "ObjectRef", "adopt", "current", "durability", "get",
-    "get_actor", "init", "is_initialized", "kill", "observe", "remote", "set_durability", "shutdown", "wait",
+    "get_actor", "get_runtime_context", "init", "is_initialized", "kill", "observe", "remote", "set_durability",
+    "shutdown", "wait",
 ]  # fmt: skip
-
-MAX_CRASHES = 3
-"""Lives that may die in the same call before the actor is given up."""
-
-OWN_OPTIONS = frozenset(("checkpoint_every", "durability", "max_crashes"))
-RAY_OPTIONS = frozenset((
-    "name", "namespace", "lifetime", "get_if_exists", "num_cpus", "num_gpus", "resources", "memory",
-    "accelerator_type", "scheduling_strategy", "runtime_env", "max_restarts", "max_task_retries",
-))  # fmt: skip
-
-
-class _Now:
-    """The runtime of this process, if it has one, and the actors that end with it."""
-
-    runtime: Runtime | None = None
-    owns_ray = False
-    lock = threading.Lock()
-    actors: ClassVar[list[PeerId]] = []
-
-
-def adopt(runtime: Runtime) -> None:
-    """This process lives the life of an actor."""
-    _Now.runtime = runtime
-
-
-def current() -> Runtime:
-    """The runtime of this process; a script that has none is initialized, as Ray does on first use."""
-    if _Now.runtime is None:
-        init()
-    assert _Now.runtime is not None
-    return _Now.runtime
-
-
-def is_initialized() -> bool:
-    """Whether this process takes part."""
-    return _Now.runtime is not None
 
 
 def init(address: str | None = None, *, storage: str | Path | None = None, replicas: int | None = None,
          durability: str | None = None, archive: str | None = None, spares: int = 1, transport: str | None = None,
          stash_cap_bytes: int | None = None, buffer_cap_bytes: int | None = None,
-         **ray_options: Any) -> None:  # fmt: skip
+         ignore_reinit_error: bool = False, **ray_options: Any) -> Context:  # fmt: skip
     """Start Ray or join it, as `ray.init` does, and the store and the coordinator with it.
+
+    Where Ray runs in this process already, this joins it. All options of `ray.init` are passed on to it.
 
     `storage` is the folder of each node where lineage is made durable (by default in Ray's session folder, which ends
     with the cluster); `replicas` is how many copies there are, on as many nodes as there are (by default one per node
@@ -86,187 +51,116 @@ def init(address: str | None = None, *, storage: str | Path | None = None, repli
     `transport` is how processes talk: "wire" (the default) over connections of their own, "ray" by Ray's actor calls,
     for clusters whose nodes cannot connect to one another freely. It is the same for all of a cluster.
     """
-    with _Now.lock:
-        if _Now.runtime is not None:
-            return
-        if not ray.is_initialized():
-            _Now.owns_ray = True
-            ray.init(address=address, **ray_options)
-        services.ensure(storage=storage, spares=spares, transport=transport, replicas=replicas, durability=durability,
-                        archive=archive, stash_cap_bytes=stash_cap_bytes,
-                        buffer_cap_bytes=buffer_cap_bytes)  # fmt: skip
-        _Now.runtime = Driver()
+    with Now.lock:
+        if Now.runtime is not None:
+            if not ignore_reinit_error:
+                raise RuntimeError(CALLED_TWICE)
+            return Context(_join(), shutdown)
+        starts = not ray.is_initialized()
+        if ray_options and not starts and not ignore_reinit_error:
+            raise RuntimeError(f"Ray runs in this process already, without {', '.join(ray_options)}. {CALLED_TWICE}")
+        found = ray.init(address=_checked(address), **ray_options) if starts else _join()
+        try:
+            services.ensure(storage=storage, spares=spares, transport=transport, replicas=replicas,
+                            durability=durability, archive=archive, stash_cap_bytes=stash_cap_bytes,
+                            buffer_cap_bytes=buffer_cap_bytes)  # fmt: skip
+            Now.runtime = Driver()
+        except BaseException:
+            if starts:
+                ray.shutdown()
+            raise
+        Now.owns_ray = starts
     atexit.register(shutdown)
+    return Context(found, shutdown)
 
 
-def shutdown() -> None:
-    """Leave: this script's actors end, and Ray too if it was started here."""
-    with _Now.lock:
-        runtime, _Now.runtime = _Now.runtime, None
+CALLED_TWICE = (
+    "Maybe you called ray.init twice by accident? This error can be suppressed by passing in "
+    "'ignore_reinit_error=True' or by calling 'ray.shutdown()' prior to 'ray.init()'."
+)
+
+
+def _checked(address: str | None) -> str | None:
+    """Refuse Ray's client, whose processes are not part of the cluster."""
+    if address is not None and "://" in address:
+        raise ValueError(f"address={address!r} is for Ray's client: run the script on a node, or submit it as a job")
+    return address
+
+
+def _join() -> Any:
+    """Ray's context of the connection that this process has; a worker of Ray has none."""
+    is_script = ray.get_runtime_context().worker.mode == ray.SCRIPT_MODE
+    return ray.init(ignore_reinit_error=True) if is_script else None
+
+
+def shutdown(*, wait_for_processes: bool = False, _exiting_interpreter: bool = False) -> None:
+    """Leave: this script's actors end, and Ray too if it was started here. Again does nothing."""
+    with Now.lock:
+        runtime, Now.runtime = Now.runtime, None
         if not isinstance(runtime, Driver):
             return
         if ray.is_initialized():
-            runtime.leave(_Now.actors)
-        _Now.actors.clear()
-        if _Now.owns_ray:
-            _Now.owns_ray = False
-            ray.shutdown()
+            runtime.leave(Now.actors)
+        Now.actors.clear()
+        if Now.owns_ray:
+            Now.owns_ray = False
+            ray.shutdown(wait_for_processes=wait_for_processes, _exiting_interpreter=_exiting_interpreter)
 
 
 # actors
-
-
-class ActorMethod:
-    """`handle.method`: call it with `.remote(...)`."""
-
-    __slots__ = ("_callee", "_name")
-
-    def __init__(self, callee: PeerId, name: str) -> None:
-        self._callee = callee
-        self._name = name
-
-    def remote(self, *args: Any, **kwargs: Any) -> ObjectRef:
-        """Call the method; the result is claimed by the ref."""
-        return current().submit(self._callee, self._name, args, kwargs)
-
-    def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
-        raise TypeError(f"actor methods cannot be called directly: write .{self._name}.remote(...)")
-
-
-class ActorHandle:
-    """A handle of an actor; it may be passed to other actors."""
-
-    def __init__(self, peer: PeerId, class_name: str, methods: frozenset[str]) -> None:
-        self._peer = peer
-        self._class_name = class_name
-        self._method_names = methods
-
-    def __getattr__(self, name: str) -> ActorMethod:
-        if name.startswith("__") or name not in self._method_names:
-            raise AttributeError(f"actor {self._class_name} has no method {name!r}")
-        method = ActorMethod(self._peer, name)
-        self.__dict__[name] = method
-        return method
-
-    def __repr__(self) -> str:
-        return f"ActorHandle({self._class_name}, {self._peer})"
-
-    def __reduce__(self) -> Any:
-        return ActorHandle, (self._peer, self._class_name, self._method_names)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ActorHandle) and other._peer == self._peer
-
-    def __hash__(self) -> int:
-        return hash(self._peer)
-
-
-class ActorClass:
-    """A class whose instances are actors: create one with `.remote(...)`."""
-
-    def __init__(self, cls: type, options: dict[str, Any]) -> None:
-        _refuse_unknown(options)
-        _refuse_unrecoverable(cls)
-        if options.get("durability"):
-            parse_level(options["durability"])
-        self._cls = cls
-        self._options = options
-        self._digest = ""
-        self._stored_in: ControlPlane | None = None
-        """The cluster that has the code: another one may be joined later."""
-        methods = inspect.getmembers(cls, callable)
-        self._method_names = frozenset(name for name, _ in methods if not name.startswith("__") or name == "__call__")
-        self.__doc__ = cls.__doc__
-        self.__name__ = cls.__name__
-
-    def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
-        raise TypeError(f"actors cannot be instantiated directly: write {self._cls.__name__}.remote(...)")
-
-    def options(self, **options: Any) -> "ActorClass":
-        """The same class with other options."""
-        changed = ActorClass(self._cls, {**self._options, **options})
-        changed._digest, changed._stored_in = self._digest, self._stored_in
-        return changed
-
-    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
-        """Create an actor."""
-        runtime = current()
-        plane = runtime.process.plane
-        if self._stored_in is not plane:
-            self._digest, self._stored_in = put_class(plane, self._cls), plane
-        options = self._options
-        if options.get("durability"):
-            _level_here(options["durability"])
-        peer = PeerId(f"{runtime.id}/{self._cls.__name__}-{runtime.next_created()}")
-        detached = options.get("lifetime") == "detached"
-        handle = ActorHandle(peer, self._cls.__name__, self._method_names)
-        standing = services.put_name(plane, options, handle)
-        if standing is not None:
-            return standing
-        creation = Creation(
-            peer, runtime.id, self._cls.__name__, self._digest, detached,
-            options.get("checkpoint_every", POLICY.checkpoint_every_entries),
-            options.get("max_crashes", MAX_CRASHES), options.get("durability", ""), pack_placement(options),
-        )  # fmt: skip
-        put_on_record(plane, creation)
-        if not runtime.process.registry.is_claimed(address_of(peer, FIRST_INCARNATION)):
-            start_host(creation, FIRST_INCARNATION)
-        if isinstance(runtime, Driver) and not detached:
-            _Now.actors.append(peer)
-        runtime.submit(peer, CONSTRUCTOR, args, kwargs)
-        return handle
-
-
-def _refuse_unknown(options: dict[str, Any]) -> None:
-    for name in options:
-        if name not in OWN_OPTIONS and name not in RAY_OPTIONS:
-            known = ", ".join(sorted(OWN_OPTIONS | RAY_OPTIONS))
-            raise ValueError(f"unknown or not yet supported actor option {name!r}; known are {known}")
-
-
-def _refuse_unrecoverable(cls: type) -> None:
-    for name, member in inspect.getmembers(cls, callable):
-        if inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member):
-            raise TypeError(
-                f"{cls.__name__}.{name} is async: the order in which coroutines resume cannot be replayed yet. Make "
-                "it a plain method, or use plain ray.remote for this class."
-            )
-        if inspect.isgeneratorfunction(member) and not name.startswith("__"):
-            raise TypeError(f"{cls.__name__}.{name} is a generator: return a list instead, or use plain ray.remote")
 
 
 @overload
 def remote(cls: type, /) -> ActorClass: ...
 @overload
 def remote(**options: Any) -> Callable[[type], ActorClass]: ...
-def remote(cls: Any = None, /, **options: Any) -> Any:
+def remote(*decorated: Any, **options: Any) -> Any:
     """Make actors of a class: `@remote`, or `@remote(num_cpus=2)`."""
-    if cls is None:
-        return lambda decorated: remote_class(decorated, options)
-    return remote_class(cls, options)
+    if len(decorated) == 1 and not options and callable(decorated[0]):
+        return make_remote(decorated[0], {})
+    if decorated or not options:
+        raise TypeError(DECORATOR_ERROR)
+    return lambda each: make_remote(each, options)
 
 
-def remote_class(cls: Any, options: dict[str, Any]) -> ActorClass:
+def make_remote(decorated: Any, options: dict[str, Any]) -> ActorClass:
     """Decorate a class; functions cannot be recovered yet, and say so."""
-    if not inspect.isclass(cls):
-        raise TypeError(
-            f"{getattr(cls, '__name__', cls)!r} is not a class: tasks are not recovered yet. Decorate it with plain "
-            "ray.remote, and call it from a driver."
-        )
-    return ActorClass(cls, options)
+    if inspect.isclass(decorated):
+        return ActorClass(decorated, options)
+    raise TypeError(
+        f"{getattr(decorated, '__name__', decorated)!r} is not a class: tasks are not recovered yet. Decorate it with "
+        "plain ray.remote, and call it from a driver."
+    )
 
 
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
-    """The actor that was created with this name."""
-    return services.find_name(current().process.plane, name, namespace)
+    """The actor that was created with this name, and has not ended; the handle does not keep it alive."""
+    if not name:
+        raise ValueError("Please supply a non-empty value to get_actor")
+    check_name(name, namespace)
+    runtime = current()
+    plane, where = runtime.process.plane, namespace or runtime.namespace
+    return make_handle(*runtime.observe(lambda: tuple(find_name(plane, name, where))))
 
 
 def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
-    """End an actor for good: calls that it has not finished, and later ones, raise `RayActorError`."""
-    runtime = current()
-    if not no_restart:
-        raise ValueError("an actor that is to go on is not killed: its process may be, and is recovered by itself")
-    runtime.process.kill(actor._peer, "it was killed")
+    """End an actor for good: calls that it has not finished, and later ones, raise `RayActorError`.
+
+    With `no_restart=False` only its process ends; the actor goes on in another one, and has lost nothing.
+    """
+    if isinstance(actor, ray.actor.ActorHandle):
+        ray.kill(actor, no_restart=no_restart)
+        return
+    if not isinstance(actor, ActorHandle):
+        raise ValueError(f"ray.kill() only supported for actors. For tasks, try ray.cancel(). Got: {type(actor)}.")
+    process = current().process
+    if no_restart:
+        process.kill(actor._peer, "it was killed")
+        return
+    with process.lock:
+        assert process.shell is not None
+        incarnation = process.shell.machine.history.incarnation(actor._peer)
+        process.control(address_of(actor._peer, incarnation), crash=incarnation)
 
 
 # durability
@@ -278,16 +172,8 @@ def set_durability(level: str) -> None:
     It takes effect with the next flush, costs nothing, and may be changed as often as one likes: less while load is
     high, more when there is time. What was flushed before keeps the level it was flushed with, or gets a higher one.
     """
-    current().shell.level = _level_here(level)
-
-
-def _level_here(text: str) -> Level:
-    """A level that this cluster's store can keep."""
-    level = parse_level(text)
-    store = current().process.store
-    if level is Level.REMOTE and store is not None and store.set.archive is None:
-        raise ValueError(f"durability={text!r} needs an archive, and this store has none: init(archive=URL)")
-    return level
+    runtime = current()
+    runtime.shell.level = level_kept(level, runtime.process.store)
 
 
 def durability() -> Durability:
@@ -309,30 +195,62 @@ def durability() -> Durability:
 
 
 @overload
-def get(refs: ObjectRef, *, timeout: float | None = None) -> Any: ...
+def get(object_refs: ObjectRef, *, timeout: float | None = None) -> Any: ...
 @overload
-def get(refs: Sequence[ObjectRef], *, timeout: float | None = None) -> list[Any]: ...
-def get(refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) -> Any:
+def get(object_refs: Sequence[ObjectRef], *, timeout: float | None = None) -> list[Any]: ...
+def get(object_refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) -> Any:
     """The value of a ref, or of each in a list; raises what the call raised."""
-    if isinstance(refs, ObjectRef):
-        return current().get_one(refs, timeout)
-    if isinstance(refs, ray.ObjectRef):
-        return ray.get(refs, timeout=timeout)
-    if not isinstance(refs, list | tuple) or not all(isinstance(ref, ObjectRef) for ref in refs):
-        raise ValueError(f"get() takes a ref or a list of refs, not {type(refs).__name__}")
-    return current().get_all(refs, timeout)
+    if isinstance(object_refs, ObjectRef):
+        return current().get_one(object_refs, timeout)
+    if isinstance(object_refs, ray.ObjectRef):
+        return ray.get(object_refs, timeout=timeout)
+    if not isinstance(object_refs, list):
+        raise ValueError(
+            f"Invalid type of object refs, {type(object_refs)}, is given. 'object_refs' must either be an ObjectRef or "
+            "a list of ObjectRefs."
+        )
+    if all(isinstance(ref, ObjectRef) for ref in object_refs):
+        return current().get_all(object_refs, timeout)
+    for ref in object_refs:
+        if not isinstance(ref, ObjectRef | ray.ObjectRef):
+            raise TypeError(f"Attempting to call `get` on the value {ref}, which is not an ray.ObjectRef.")
+    return [get(ref, timeout=timeout) for ref in object_refs]
 
 
-def wait(refs: list[ObjectRef], *, num_returns: int = 1, timeout: float | None = None,
-         fetch_local: bool = True) -> tuple[list[ObjectRef], list[ObjectRef]]:  # fmt: skip
-    """Wait until `num_returns` of `refs` have come or time is up: those that have, and the others."""
-    assert fetch_local in (True, False)
+def wait(ray_waitables: list[Any], *, num_returns: int = 1, timeout: float | None = None,
+         fetch_local: bool = True) -> tuple[list[Any], list[Any]]:  # fmt: skip
+    """Wait until `num_returns` of the refs have come or time is up: those that have, and the others."""
+    refs = ray_waitables
+    _check_waitables(refs, timeout)
+    if not refs:
+        return [], []
     if len(set(refs)) != len(refs):
-        raise ValueError("wait() takes a list of different refs")
-    if not 0 < num_returns <= len(refs):
-        raise ValueError(f"num_returns must be between 1 and {len(refs)}, the number of refs, and is {num_returns}")
+        raise ValueError("Wait requires a list of unique ray_waitables.")
+    if num_returns <= 0:
+        raise ValueError(f"Invalid number of objects to return {num_returns}.")
+    if num_returns > len(refs):
+        raise ValueError("num_returns cannot be greater than the number of ray_waitables provided to ray.wait.")
+    if not isinstance(refs[0], ObjectRef):
+        ready_of_ray, rest = ray.wait(refs, num_returns=num_returns, timeout=timeout, fetch_local=fetch_local)
+        return ready_of_ray, rest
     ready = set(current().wait_for(refs, num_returns, timeout)[:num_returns])
     return [refs[at] for at in sorted(ready)], [ref for at, ref in enumerate(refs) if at not in ready]
+
+
+def _check_waitables(refs: Any, timeout: float | None) -> None:
+    if isinstance(refs, ObjectRef | ray.ObjectRef):
+        raise TypeError(f"wait() expected a list of ray.ObjectRef, got a single ray.ObjectRef {refs}")
+    if not isinstance(refs, list):
+        raise TypeError(f"wait() expected a list of ray.ObjectRef, got {type(refs)}")
+    if timeout is not None and timeout < 0:
+        raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
+    for ref in refs:
+        if not isinstance(ref, ObjectRef | ray.ObjectRef):
+            raise TypeError(f"wait() expected a list of ray.ObjectRef, got list containing {type(ref)}")
+    if len({isinstance(ref, ObjectRef) for ref in refs}) > 1:
+        raise TypeError(
+            "wait() cannot wait for results of plain Ray and of recovered calls at once: wait for each kind"
+        )
 
 
 def observe(read: Callable[[], Any]) -> Any:

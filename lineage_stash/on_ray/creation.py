@@ -23,7 +23,18 @@ RAY_NAMESPACE = "lineage_stash"
 HOST_ENVIRONMENT = {"env_vars": {"PYTHONHASHSEED": "0"}}
 """The order of a set of strings must be the same in every life."""
 
-PLACEMENT_OPTIONS = ("num_cpus", "num_gpus", "resources", "memory", "accelerator_type", "scheduling_strategy")
+PLACEMENT_OPTIONS = (
+    "num_cpus", "num_gpus", "resources", "memory", "accelerator_type", "scheduling_strategy", "label_selector",
+    "fallback_strategy", "placement_group", "placement_group_bundle_index", "placement_group_capture_child_tasks",
+)  # fmt: skip
+
+NO_WISHES: dict[str, tuple[Any, ...]] = {
+    "num_cpus": (0, 1), "placement_group": ("default",), "placement_group_bundle_index": (-1,),
+}  # fmt: skip
+"""Values that say no more than leaving the option out."""
+
+LARGEST_CODE_BYTES = 95 * 1024 * 1024
+"""As in Ray: whatever is larger should be an argument."""
 
 
 class Creation(NamedTuple):
@@ -40,6 +51,9 @@ class Creation(NamedTuple):
     """How durable its commits are; empty where it is as the cluster's are."""
     placement: str
     """The options that decide where a host may run, pickled and in hex; empty where a spare will do."""
+    name: str = ""
+    namespace: str = ""
+    """Where its name is known, and where it looks for others'."""
 
     @property
     def fits_a_spare(self) -> bool:
@@ -50,7 +64,7 @@ class Creation(NamedTuple):
 def pack_placement(options: dict[str, Any]) -> str:
     """Those of the options that Ray needs to place a host."""
     wishes = {name: options[name] for name in PLACEMENT_OPTIONS if options.get(name) is not None}
-    wishes = {name: wish for name, wish in wishes.items() if not (name == "num_cpus" and wish in (0, 1))}
+    wishes = {name: wish for name, wish in wishes.items() if wish not in NO_WISHES.get(name, ())}
     environment = options.get("runtime_env")
     if environment:
         wishes["runtime_env"] = environment
@@ -71,6 +85,11 @@ def read_creation(plane: ControlPlane, peer: PeerId) -> Creation | None:
 def put_class(plane: ControlPlane, cls: type) -> str:
     """Store the code of a class; its digest."""
     code = cloudpickle.dumps(cls)
+    if len(code) > LARGEST_CODE_BYTES:
+        raise ValueError(
+            f"The actor {cls.__name__} is too large ({len(code) >> 20} MiB > {LARGEST_CODE_BYTES >> 20} MiB): its "
+            "methods refer to large objects of the script. Pass these as arguments."
+        )
     digest = hashlib.sha256(code).hexdigest()[:32]
     plane.put_if_absent(f"classes/{digest}", code)
     return digest

@@ -9,16 +9,17 @@ import os
 import secrets
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import ray
 
-from lineage_stash.core import events
+from lineage_stash.core import effects, events
 from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId
 from lineage_stash.core.peer import Peer
-from lineage_stash.on_ray import services
+from lineage_stash.on_ray import payloads, services
 from lineage_stash.on_ray.control_plane import ControlPlaneAway
 from lineage_stash.on_ray.levels import default_level
 from lineage_stash.on_ray.limits import within_limits
@@ -41,6 +42,8 @@ MOST_KEPT_BYTES = 64 * 1024 * 1024
 REACH_STORE_S = 8.0
 """How long a script waits for the store when it begins; then it says why it does not."""
 
+TERMINATE_CALL = payloads.pack_call("__ray_terminate__", (), {})
+
 GOODBYE_S = 10.0
 """How long to wait at the end for the actors to make durable what this driver sent them."""
 
@@ -61,6 +64,9 @@ class Driver(Runtime):
         process.store = open_store(process.registry.present_set(), history, process.links, process.registry)
         self._reach_store()
         self._note_run()
+        self.namespace = ray.get_runtime_context().namespace
+        self.unreferenced: deque[PeerId] = deque()
+        self._ending = False
         policy = within_limits(POLICY, process.plane)
         self.created = 0
         self.submitted = 0
@@ -69,6 +75,7 @@ class Driver(Runtime):
             self.shell.level = default_level(process.plane)
             self.shell.feed(events.MainStarted())
             process.links.reach(COORDINATOR)
+        process.on_ticked = self._end_unreferenced
         process.start_steward()
 
     def _reach_store(self) -> None:
@@ -180,6 +187,25 @@ class Driver(Runtime):
         """A driver is not run again: it just reads."""
         return read()
 
+    # actors whose handle was dropped
+
+    def _end_unreferenced(self) -> None:
+        """Have actors end that nobody can call any more; the request waits its turn behind the calls they have got.
+
+        A tick does it, because a handle may be dropped at any moment, by any thread, and under the lock.
+        """
+        program = self.peer.program
+        while self.unreferenced and not program.at_cap and program.held_back is None and not self._has_stopped():
+            self._ending = True
+            try:
+                self.shell.feed(events.CallSubmitted(self.unreferenced.popleft(), TERMINATE_CALL, wanted=False))
+            finally:
+                self._ending = False
+
+    def _resume(self, effect: effects.Resume) -> None:
+        if not self._ending:  # then nobody waits for the answer, and somebody else may wait for another one
+            super()._resume(effect)
+
     def leave(self, actors: list[PeerId]) -> None:
         """Have the actors of this script end, wait until nobody needs it, and go."""
         process = self.process
@@ -191,6 +217,8 @@ class Driver(Runtime):
 
     def _say_goodbye(self, actors: list[PeerId]) -> None:
         process = self.process
+        retired = {key.removeprefix("retired/") for key in process.plane.keys("retired/")}
+        actors = [actor for actor in actors if actor not in retired]
         for actor in actors:
             process.kill(actor, "it has left: the driver that created it has ended")
         never_began = [

@@ -6,6 +6,7 @@ Rules:
 - A process lives one life: when its machine stops, it ends.
 - A replay that strays from its log is a program that is not deterministic: its actor is given up, with an error that
   says where; what it had not answered fails.
+- A call that ends its actor (`exit_actor`, `sys.exit`) does so again in a replay: the log needs no word about it.
 - The last call of a replay, which may be the one that killed the process, is noted while it runs again. After so many
   lives that died in it the actor leaves instead, with an error that names the call.
 """
@@ -32,6 +33,7 @@ from lineage_stash.on_ray.levels import default_level, parse_level
 from lineage_stash.on_ray.limits import within_limits
 from lineage_stash.on_ray.links import Link
 from lineage_stash.on_ray.mail import Addressee
+from lineage_stash.on_ray.present import adopt
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
 from lineage_stash.on_ray.program import ActorProgram
 from lineage_stash.on_ray.registry import COORDINATOR
@@ -121,9 +123,7 @@ class Life(Runtime):
 
     def run(self) -> None:
         """Begin, execute calls until the machine stops, and end the process."""
-        from lineage_stash.on_ray import api
-
-        api.adopt(self)
+        adopt(self)
         if self._begin():
             self.process.start_steward()
             while self.over is None:
@@ -145,6 +145,7 @@ class Life(Runtime):
             process.registry.retire(self.id)  # it was killed before it began
             return False
         self.creation = creation
+        self.namespace = creation.namespace
         process.loop.introduction = address
         member = Member(self.id, process.node, True)
         process.registry.settle_in(address, process.place)
@@ -195,6 +196,8 @@ class Life(Runtime):
     def _on_control(self, _: Link, said: dict[str, Any]) -> None:
         if "kill" in said and self.process.shell is not None:
             self.shell.feed(events.KillAsked(bytes.fromhex(said["kill"])))
+        elif said.get("crash") == self.incarnation:
+            os._exit(1)  # the next life goes on from here
 
     def stop(self, reason: str) -> None:
         """The machine has stopped: so does the process, even from within a call that does not end."""
@@ -244,6 +247,8 @@ class Life(Runtime):
                 self._let_go()
             self.call = None
             self.process.turns += 1
+            if self.program.exit is not None:
+                self.shell.feed(events.KillAsked(self.program.exit))  # first, so that no other call begins
             self.shell.feed(events.CallFinished(reply))
             if self._has_call() and now - self.looked_at > LOOK_S:
                 self.looked_at = now

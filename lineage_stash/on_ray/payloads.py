@@ -63,7 +63,8 @@ def _is_plain_item(value: object) -> bool:
 def _pickle(value: object) -> list[bytes]:
     """A pickle in pieces: large buffers (arrays, tables) stay apart, so that they are copied once, by whoever joins."""
     buffers: list[pickle.PickleBuffer] = []
-    if type(value).__module__.partition(".")[0] in _BY_REFERENCE and not isinstance(value, list | tuple | dict | set):
+    contains_more = isinstance(value, list | tuple | dict | set | frozenset) or callable(value)
+    if type(value).__module__.partition(".")[0] in _BY_REFERENCE and not contains_more:
         main = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
     else:
         main = cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)

@@ -20,12 +20,12 @@ from typing import Any
 
 from lineage_stash.core import events
 from lineage_stash.on_ray import payloads
+from lineage_stash.on_ray.methods import CONSTRUCTOR
 from lineage_stash.on_ray.pickling import pickle_state, unpickle_state
 from lineage_stash.store.chunks import DIGEST_BYTES
 from lineage_stash.store.states import Buffer, digests_of_state, pack_state
 from lineage_stash.wire.loop import Loop
 
-CONSTRUCTOR = "__init__"
 IN_PLACE_S = 0.002
 """A fork of a Ray worker takes about this long."""
 
@@ -36,6 +36,23 @@ Captured = Callable[[object, Mapping[bytes, Buffer]], None]
 """What to do with the event that a state was captured, and with those of its chunks that the last one did not have."""
 
 
+class ActorExit(SystemExit):
+    """The running method wants its actor to end."""
+
+
+def end_actor(_: object = None) -> None:
+    """End the actor after this call, which fails, as those do that it has not begun."""
+    raise ActorExit("exit_actor() was called")
+
+
+GENERIC: dict[str, Callable[..., Any]] = {
+    "__ray_ready__": lambda _: True,
+    "__ray_call__": lambda instance, fn, *args, **kwargs: fn(instance, *args, **kwargs),
+    "__ray_terminate__": end_actor,
+}
+"""What every actor can be asked for, whatever its class, as in Ray."""
+
+
 class ActorProgram:
     """One object, and how many actors it has created."""
 
@@ -43,6 +60,8 @@ class ActorProgram:
         self.cls = cls
         self.instance: Any = None
         self.failure: str | None = None
+        self.exit: bytes | None = None
+        """Its last words, if the last call has ended the actor."""
         self.created = 0
         self._pickling_s: float | None = None
         self._last_chunks: frozenset[bytes] = frozenset()
@@ -59,8 +78,13 @@ class ActorProgram:
                 return payloads.pack_value(None)
             if self.failure is not None:
                 return payloads.pack_death(self.failure)
+            if method in GENERIC:
+                return payloads.pack_value(GENERIC[method](self.instance, *args, **kwargs))
             return payloads.pack_value(getattr(self.instance, method)(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - it is the caller's to handle
+        except SystemExit as error:
+            self.exit = payloads.pack_death(f"The actor {self.cls.__name__} is dead: {_describe_exit(method, error)}.")
+            return self.exit
+        except BaseException as error:  # noqa: BLE001 - it is the caller's to handle
             if method == CONSTRUCTOR:
                 text = "".join(traceback.format_exception(error))
                 self.failure = f"The actor died because of an error raised in its constructor:\n{text}"
@@ -156,6 +180,11 @@ class ActorProgram:
             "say what its state is.",
             flush=True,
         )
+
+
+def _describe_exit(method: str, error: SystemExit) -> str:
+    how = error.code if isinstance(error, ActorExit) else f"it exited with {error.code!r}"
+    return f"{how} in {method}()"
 
 
 def _write_copy(copy: int, state: bytes, chunks: dict[bytes, Buffer]) -> None:

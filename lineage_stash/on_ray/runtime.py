@@ -58,6 +58,8 @@ class Runtime(ABC):
 
     id: PeerId
     peer: Peer
+    namespace: str
+    """Where names are looked for that come without one."""
 
     def __init__(self, process: Process) -> None:
         self.process = process

@@ -1,17 +1,15 @@
 """The services of a cluster: a coordinator and the replicas of the store, started by whoever comes first.
 
-They are detached and named, and Ray restarts their processes. Names of the users' actors are kept here too.
+They are detached and named, and Ray restarts their processes.
 """
 
-import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 
-from lineage_stash.core.ids import PeerId
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.creation import RAY_NAMESPACE
 from lineage_stash.on_ray.levels import DEFAULT_LEVEL, DURABILITY, parse_level
@@ -29,9 +27,6 @@ from lineage_stash.on_ray.replica_sets import (
 from lineage_stash.store.contract import Level, ReplicaId, ReplicaSet
 from lineage_stash.store.placement import choose_nodes, promise, survived_nodes, wanted_replicas
 from lineage_stash.store.replica import FIRST_EPOCH
-
-if TYPE_CHECKING:
-    from lineage_stash.on_ray.api import ActorHandle
 
 COME_UP_S = 60.0
 
@@ -172,43 +167,3 @@ def default_folder() -> Path:
     """In Ray's session folder: it ends with the cluster."""
     session = ray.get_runtime_context().worker.node.get_session_dir_path()
     return Path(session) / "lineage_stash"
-
-
-# names
-
-
-def _name_key(name: str, namespace: str | None) -> str:
-    return f"names/{namespace or ray.get_runtime_context().namespace}/{name}"
-
-
-def put_name(plane: ControlPlane, options: dict[str, Any], handle: "ActorHandle") -> "ActorHandle | None":
-    """Give an actor its name; the one that has it already, where that is asked for."""
-    name = options.get("name")
-    if name is None:
-        return None
-    value = json.dumps([handle._peer, handle._class_name, sorted(handle._method_names)]).encode()
-    key = _name_key(name, options.get("namespace"))
-    standing = _parse(plane.put_if_absent(key, value))
-    if standing._peer == handle._peer:
-        return None
-    if plane.get(f"retired/{standing._peer}") is not None or plane.get(f"killed/{standing._peer}") is not None:
-        plane.put(key, value)
-        return None
-    if options.get("get_if_exists"):
-        return standing
-    raise ValueError(f"an actor with the name {name!r} exists already: choose another name, or get_if_exists=True")
-
-
-def find_name(plane: ControlPlane, name: str, namespace: str | None) -> "ActorHandle":
-    """The actor that has a name."""
-    found = plane.get(_name_key(name, namespace))
-    if found is None:
-        raise ValueError(f"no actor has the name {name!r} in this namespace: was it created, and is it still there?")
-    return _parse(found)
-
-
-def _parse(value: bytes) -> "ActorHandle":
-    from lineage_stash.on_ray.api import ActorHandle
-
-    peer, class_name, methods = json.loads(value)
-    return ActorHandle(PeerId(peer), class_name, frozenset(methods))

@@ -197,13 +197,14 @@ def test_mistakes_say_what_to_write_instead(counter: "ray.ActorHandle") -> None:
         counter.add()
     with pytest.raises(AttributeError, match="nothing"):
         counter.nothing  # noqa: B018
-    with pytest.raises(ValueError, match="list of refs"):
+    with pytest.raises(ValueError, match="list of ObjectRefs"):
         ray.get(3)
 
 
 def test_whatever_is_not_a_verb_here_is_rays_own() -> None:
     assert ray.cluster_resources()["CPU"] == 2
-    assert ray.exceptions is plain_ray.exceptions
+    assert ray.exceptions.RayTaskError is plain_ray.exceptions.RayTaskError
+    assert ray.util.placement_group is plain_ray.util.placement_group
     with pytest.raises(AttributeError):
         ray.no_such_thing  # noqa: B018
 

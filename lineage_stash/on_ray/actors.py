@@ -1,0 +1,257 @@
+"""Actors as users see them: classes, handles and methods, as in Ray.
+
+Rules:
+- What is wrong with a class, its options or the arguments of a call is said where it is written.
+- An actor that a script has created, and whose handle nobody else was given, ends when the script has dropped that
+  handle: after all calls that were submitted until then. One whose handle was passed on ends with its script.
+- A method keeps its handle, and a handle keeps no methods: dropping the last one is enough.
+"""
+
+import hashlib
+from functools import cached_property
+from typing import Any
+
+import ray
+from ray.actor import ActorClassInheritanceException
+
+from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
+from lineage_stash.on_ray import options
+from lineage_stash.on_ray.control_plane import ControlPlane
+from lineage_stash.on_ray.creation import Creation, pack_placement, put_class, put_on_record, start_host
+from lineage_stash.on_ray.driver import Driver
+from lineage_stash.on_ray.levels import level_kept
+from lineage_stash.on_ray.methods import CONSTRUCTOR, Method, Methods, methods_of, unpack
+from lineage_stash.on_ray.names import Bearer, check_name, put_name
+from lineage_stash.on_ray.present import Now, current
+from lineage_stash.on_ray.process import POLICY
+from lineage_stash.on_ray.runtime import ObjectRef, Runtime
+from lineage_stash.shell import address_of
+
+MAX_CRASHES = 3
+"""Lives that may die in the same call before the actor is given up."""
+
+NO_DAGS = "graphs are not recovered: call .remote(...), or use plain ray for what is to be bound"
+
+
+class ActorMethod:
+    """`handle.method`: call it with `.remote(...)`."""
+
+    __slots__ = ("_handle", "_method", "_num_returns")
+
+    def __init__(self, handle: "ActorHandle", method: Method) -> None:
+        self._handle = handle
+        self._method = method
+        self._num_returns = method.num_returns
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the method; the result is claimed by the ref, or by one ref for each result."""
+        method = self._method
+        method.check(args, kwargs)
+        if self._num_returns == 1:
+            return current().submit(self._handle._peer, method.name, args, kwargs)
+        return submit_for_many(self._handle._peer, method.name, args, kwargs, self._num_returns)
+
+    def options(self, **wanted: Any) -> "ActorMethod":
+        """The same method, with other options for the calls that are made through it."""
+        options.check_method_options(wanted)
+        changed = ActorMethod(self._handle, self._method)
+        if wanted.get("num_returns") is not None:
+            changed._num_returns = wanted["num_returns"]
+        return changed
+
+    def bind(self, *_args: Any, **_kwargs: Any) -> Any:
+        """Refused: only calls are recovered."""
+        raise NotImplementedError(NO_DAGS)
+
+    def _remote(self, args: Any = (), kwargs: dict[str, Any] | None = None, **wanted: Any) -> Any:
+        """Ray's long form of `options(...).remote(...)`."""
+        return self.options(**wanted).remote(*(args or ()), **(kwargs or {}))
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
+        name = self._method.name
+        raise TypeError(
+            f"Actor methods cannot be called directly. Instead of running 'object.{name}()', try "
+            f"'object.{name}.remote()'."
+        )
+
+    def __repr__(self) -> str:
+        return f"ActorMethod({self._handle!r}, {self._method.name})"
+
+    def __reduce__(self) -> Any:
+        return getattr, (self._handle, self._method.name)
+
+
+def submit_for_many(callee: PeerId, method: str, args: tuple[Any, ...], kwargs: dict[str, Any],
+                    num_returns: int | str) -> list[ObjectRef] | None:  # fmt: skip
+    """Call a method that returns none or several values, each with a ref of its own."""
+    if num_returns == 0:
+        current().submit(callee, method, args, kwargs)
+        return None
+    raise NotImplementedError(f"num_returns={num_returns} is not supported yet: return one value, and take it apart")
+
+
+class ActorHandle:
+    """A handle of an actor; it may be passed to other actors."""
+
+    _owner: Driver | None = None
+    """The script that is to end the actor when this handle goes."""
+
+    def __init__(self, peer: PeerId, class_name: str, methods: Methods) -> None:
+        self._peer = peer
+        self._class_name = class_name
+        self._methods = methods
+
+    def __getattr__(self, name: str) -> ActorMethod:
+        if name != "_methods":
+            method = self._methods.by_name.get(name)
+            if method is not None:
+                return ActorMethod(self, method)
+        raise AttributeError(f"'ActorHandle' object has no attribute '{name}': that is no method of this actor")
+
+    def __dir__(self) -> list[str]:
+        return list(self._methods.by_name)
+
+    def __repr__(self) -> str:
+        return f"Actor({self._class_name}, {self._peer})"
+
+    def __reduce__(self) -> Any:
+        self._owner = None  # whoever was given it may need the actor for as long as the run lasts
+        return make_handle, (self._peer, self._class_name, self._methods.packed)
+
+    def __del__(self) -> None:
+        if self._owner is not None:
+            self._owner.unreferenced.append(self._peer)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ActorHandle) and other._peer == self._peer
+
+    def __hash__(self) -> int:
+        return hash(self._peer)
+
+    @property
+    def _actor_id(self) -> Any:
+        """An id as Ray's are, made of the actor's own: the same in every process and every life."""
+        return actor_id_of(self._peer)
+
+
+def make_handle(peer: str, class_name: str, methods: str) -> ActorHandle:
+    """A handle of an actor that does not keep it alive."""
+    return ActorHandle(PeerId(peer), class_name, unpack(methods))
+
+
+def actor_id_of(peer: PeerId) -> Any:
+    """Ray's kind of id for an actor."""
+    return ray.ActorID(hashlib.sha256(peer.encode()).digest()[: ray.ActorID.size()])
+
+
+class ActorClass:
+    """A class whose instances are actors: create one with `.remote(...)`."""
+
+    def __init__(self, cls: type, wanted: dict[str, Any]) -> None:
+        options.check_actor_options(wanted)
+        options.check_actor_class(cls)
+        self._begin(cls, wanted)
+
+    def _begin(self, cls: type, wanted: dict[str, Any]) -> None:
+        self._cls = cls
+        self._options = wanted
+        self._digest = ""
+        self._stored_in: ControlPlane | None = None
+        """The cluster that has the code: another one may be joined later."""
+        self.__doc__ = cls.__doc__
+        self.__name__ = cls.__name__
+        self.__module__ = cls.__module__
+
+    @cached_property
+    def _methods(self) -> Methods:
+        return methods_of(self._cls)
+
+    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
+        """Create an actor."""
+        self._methods.by_name[CONSTRUCTOR].check(args, kwargs)
+        check_name(self._options.get("name"), self._options.get("namespace"))
+        return create(self, current(), args, kwargs)
+
+    def options(self, **wanted: Any) -> "ActorClass":
+        """The same class with other options."""
+        kept = {name: value for name, value in self._options.items() if name != "concurrency_groups"}
+        changed = {**kept, **wanted}
+        options.check_actor_options(changed, in_options=True)
+        other = ActorClass.__new__(ActorClass)
+        other._begin(self._cls, changed)
+        other._digest, other._stored_in = self._digest, self._stored_in
+        return other
+
+    def bind(self, *_args: Any, **_kwargs: Any) -> Any:
+        """Refused: only calls are recovered."""
+        raise NotImplementedError(NO_DAGS)
+
+    def _remote(self, args: Any = (), kwargs: dict[str, Any] | None = None, **wanted: Any) -> ActorHandle:
+        """Ray's long form of `options(...).remote(...)`."""
+        return self.options(**wanted).remote(*(args or ()), **(kwargs or {}))
+
+    def _code_in(self, plane: ControlPlane) -> str:
+        """The digest of the class's code, which is in this cluster afterwards."""
+        if self._stored_in is not plane:
+            self._digest, self._stored_in = put_class(plane, self._cls), plane
+        return self._digest
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
+        name = self._cls.__name__
+        raise TypeError(f"Actors cannot be instantiated directly. Instead of '{name}()', use '{name}.remote()'.")
+
+    def __mro_entries__(self, _bases: tuple[Any, ...]) -> Any:
+        raise ActorClassInheritanceException(
+            f"Attempted to define a subclass of actor class '{self._cls.__name__}'. Inheriting from actor classes is "
+            "not currently supported. You can instead inherit from a non-actor base class and make the derived class "
+            "an actor class (with @ray.remote)."
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes and methods of the class itself, as in Ray."""
+        if name.startswith("__") or name == "_cls":
+            raise AttributeError(f"'ActorClass' object has no attribute '{name}'")
+        return getattr(self._cls, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(self._cls), "remote", "options", "bind"})
+
+    def __repr__(self) -> str:
+        return f"ActorClass({self._cls.__name__})"
+
+    def __getstate__(self) -> tuple[type, dict[str, Any]]:
+        return self._cls, self._options
+
+    def __setstate__(self, state: tuple[type, dict[str, Any]]) -> None:
+        # A class that refers to itself has no methods yet at this moment: they are looked at when they are needed.
+        self._begin(*state)
+
+
+def create(cls: ActorClass, runtime: Runtime, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ActorHandle:
+    """Put an actor on record, have its host started, and call its constructor; or find the one that has its name."""
+    process, wanted, class_name = runtime.process, cls._options, cls.__name__
+    if wanted.get("durability"):
+        level_kept(wanted["durability"], process.store)
+    digest = cls._code_in(process.plane)
+    peer = PeerId(f"{runtime.id}/{class_name}-{runtime.next_created()}")
+    name, namespace = wanted.get("name"), wanted.get("namespace") or runtime.namespace
+    if name is not None:
+        bearer = Bearer(peer, class_name, cls._methods.packed)
+        standing = runtime.observe(lambda: tuple(put_name(process.plane, name, namespace, bearer, wanted)))
+        if standing[0] != peer:
+            return make_handle(*standing)
+    detached = wanted.get("lifetime") == "detached"
+    creation = Creation(
+        peer, runtime.id, class_name, digest, detached,
+        wanted.get("checkpoint_every", POLICY.checkpoint_every_entries), wanted.get("max_crashes") or MAX_CRASHES,
+        wanted.get("durability") or "", pack_placement(wanted), name or "", namespace,
+    )  # fmt: skip
+    put_on_record(process.plane, creation)
+    if not process.registry.is_claimed(address_of(peer, FIRST_INCARNATION)):
+        start_host(creation, FIRST_INCARNATION)
+    handle = ActorHandle(peer, class_name, cls._methods)
+    runtime.submit(peer, CONSTRUCTOR, args, kwargs)
+    if isinstance(runtime, Driver) and not detached:
+        Now.actors.append(peer)
+        handle._owner = runtime
+    return handle
