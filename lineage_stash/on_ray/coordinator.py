@@ -154,7 +154,9 @@ class Office:
             return
 
         def consider(retired: bool) -> None:
-            if not retired and self._is_current(*lost):
+            if retired:
+                registry.ask(partial(self._end_actors_of, lost[0]))
+            elif self._is_current(*lost):
                 self.recoveries.note_death(address, reason)
                 self._shell.feed(events.Suspected(*lost))
 
@@ -237,10 +239,14 @@ class Office:
                 self.process.registry.ask(partial(self._end_actors_of, gone))
 
     def _end_actors_of(self, gone: PeerId) -> None:
-        for value in self.process.plane.get_all(f"actors/{gone}/").values():
-            creation = Creation(*json.loads(value))
-            if not creation.detached:
-                self.process.kill(PeerId(creation.peer), "the driver that created it is gone")
+        """Those that it has created, and those that these have; what is detached stays, with all below it."""
+        plane = self.process.plane
+        creations = [Creation(*json.loads(value)) for value in plane.get_all(f"actors/{gone}/").values()]
+        stay = tuple(f"{creation.peer}/" for creation in creations if creation.detached)
+        for creation in creations:
+            peer = PeerId(creation.peer)
+            if not f"{peer}/".startswith(stay) and plane.get(f"retired/{peer}") is None:
+                self.process.kill(peer, "whoever created it is gone")
 
     # Outside
 

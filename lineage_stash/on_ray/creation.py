@@ -9,6 +9,7 @@ Rules:
 
 import hashlib
 import json
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -103,15 +104,21 @@ def load_class(plane: ControlPlane, digest: str) -> type:
     return cloudpickle.loads(code)  # type: ignore[no-any-return]
 
 
-def start_host(creation: Creation, incarnation: Incarnation) -> None:
-    """Start a host for a life of an actor, wherever Ray finds room for it."""
+@lru_cache(maxsize=256)
+def host_class(class_name: str) -> Any:
+    """What Ray starts for an actor; Ray's tools show it under the name of the user's class."""
     from lineage_stash.on_ray.host import Host
 
+    return ray.remote(type(class_name, (Host,), {}))
+
+
+def start_host(creation: Creation, incarnation: Incarnation) -> None:
+    """Start a host for a life of an actor, wherever Ray finds room for it."""
     address = address_of(PeerId(creation.peer), incarnation)
     options: dict[str, Any] = cloudpickle.loads(bytes.fromhex(creation.placement)) if creation.placement else {}
     given = options.pop("runtime_env", None) or {}
     environment = {**given, "env_vars": {**HOST_ENVIRONMENT["env_vars"], **given.get("env_vars", {})}}
-    host = ray.remote(Host).options(
+    host = host_class(creation.class_name).options(
         name=f"host {address}", namespace=RAY_NAMESPACE, lifetime="detached", get_if_exists=True,
         runtime_env=environment, max_concurrency=2, **options,
     ).remote(address)  # fmt: skip

@@ -90,6 +90,10 @@ class Greeter(Base):
     def find(self, name: str) -> "ray.ActorHandle":
         return ray.get_actor(name)
 
+    def create(self) -> tuple["ray.ActorHandle", int]:
+        self.child = Greeter.remote("child")
+        return self.child, ray.get(self.child.pid.remote())
+
     def keep(self, other: list["ray.ActorHandle"]) -> None:
         self.kept = other
 
@@ -281,6 +285,16 @@ def test_actor_whose_handle_was_passed_on_stays(greeter: "ray.ActorHandle") -> N
     assert ray.get(kept.pid.remote()) == pid
 
 
+def test_actors_that_an_actor_has_created_end_with_it() -> None:
+    parent = Greeter.remote("parent")
+    child, pid = ray.get(parent.create.remote())
+    assert ray.get(child.greet.remote("")) == "hello, child"
+    ray.kill(parent)
+    wait_until(lambda: has_gone(pid))
+    with pytest.raises(ray.exceptions.RayActorError, match="created it is gone"):
+        ray.get(child.greet.remote(""), timeout=60)
+
+
 def test_kill_that_allows_a_restart_ends_the_process_only() -> None:
     victim = Greeter.remote("you")
     ray.get([victim.greet.remote("!"), victim.greet.remote("!")])
@@ -302,6 +316,18 @@ def test_init_again_is_an_error_unless_it_is_ignored() -> None:
     context = ray.init(ignore_reinit_error=True)
     assert context["node_id"] == plain_ray.get_runtime_context().get_node_id()
     assert context.address_info["node_id"] == context["node_id"]
+
+
+def test_task_of_plain_ray_takes_part_by_itself(greeter: "ray.ActorHandle") -> None:
+    assert ray.get(greeter.double.remote(1)) == 2
+
+    @plain_ray.remote(num_cpus=0)  # type: ignore[untyped-decorator]
+    def double_by_name(value: int) -> int:
+        import lineage_stash
+
+        return int(lineage_stash.get(lineage_stash.get_actor("greeter").double.remote(value)))
+
+    assert plain_ray.get(double_by_name.remote(21), timeout=60) == 42
 
 
 def test_get_and_wait_refuse_what_ray_refuses(greeter: "ray.ActorHandle") -> None:
