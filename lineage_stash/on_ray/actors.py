@@ -4,7 +4,7 @@ Rules:
 - What is wrong with a class, its options or the arguments of a call is said where it is written.
 - An actor that a script has created, and whose handle nobody else was given, ends when the script has dropped that
   handle: after all calls that were submitted until then. One whose handle was passed on ends with its script.
-- A method keeps its handle, and a handle keeps no methods: dropping the last one is enough.
+- Handles and methods hold on to a tie and not to one another, so that dropping the last of them is enough.
 """
 
 import hashlib
@@ -33,13 +33,30 @@ MAX_CRASHES = 3
 NO_DAGS = "graphs are not recovered: call .remote(...), or use plain ray for what is to be bound"
 
 
+class Tie:
+    """What the handle of an actor and its methods hold on to; when nobody does any more, the actor may end."""
+
+    __slots__ = ("class_name", "methods", "owner", "peer")
+
+    def __init__(self, peer: PeerId, class_name: str, methods: Methods, owner: Driver | None = None) -> None:
+        self.peer = peer
+        self.class_name = class_name
+        self.methods = methods
+        self.owner = owner
+        """The script that has the actor end when this goes; None for actors that others may call too."""
+
+    def __del__(self) -> None:
+        if self.owner is not None:
+            self.owner.unreferenced.append(self.peer)
+
+
 class ActorMethod:
     """`handle.method`: call it with `.remote(...)`."""
 
-    __slots__ = ("_handle", "_method", "_num_returns")
+    __slots__ = ("_method", "_num_returns", "_tie")
 
-    def __init__(self, handle: "ActorHandle", method: Method) -> None:
-        self._handle = handle
+    def __init__(self, tie: Tie, method: Method) -> None:
+        self._tie = tie
         self._method = method
         self._num_returns = method.num_returns
 
@@ -48,13 +65,13 @@ class ActorMethod:
         method = self._method
         method.check(args, kwargs)
         if self._num_returns == 1:
-            return current().submit(self._handle._peer, method.name, args, kwargs)
-        return submit_for_many(self._handle._peer, method.name, args, kwargs, self._num_returns)
+            return current().submit(self._tie.peer, method.name, args, kwargs)
+        return submit_for_many(self._tie.peer, method.name, args, kwargs, self._num_returns)
 
     def options(self, **wanted: Any) -> "ActorMethod":
         """The same method, with other options for the calls that are made through it."""
         options.check_method_options(wanted)
-        changed = ActorMethod(self._handle, self._method)
+        changed = ActorMethod(self._tie, self._method)
         if wanted.get("num_returns") is not None:
             changed._num_returns = wanted["num_returns"]
         return changed
@@ -75,10 +92,10 @@ class ActorMethod:
         )
 
     def __repr__(self) -> str:
-        return f"ActorMethod({self._handle!r}, {self._method.name})"
+        return f"ActorMethod({ActorHandle(self._tie)!r}, {self._method.name})"
 
     def __reduce__(self) -> Any:
-        return getattr, (self._handle, self._method.name)
+        return getattr, (ActorHandle(self._tie), self._method.name)
 
 
 def submit_for_many(callee: PeerId, method: str, args: tuple[Any, ...], kwargs: dict[str, Any],
@@ -93,34 +110,27 @@ def submit_for_many(callee: PeerId, method: str, args: tuple[Any, ...], kwargs: 
 class ActorHandle:
     """A handle of an actor; it may be passed to other actors."""
 
-    _owner: Driver | None = None
-    """The script that is to end the actor when this handle goes."""
-
-    def __init__(self, peer: PeerId, class_name: str, methods: Methods) -> None:
-        self._peer = peer
-        self._class_name = class_name
-        self._methods = methods
+    def __init__(self, tie: Tie) -> None:
+        self._tie = tie
+        self._peer = tie.peer
 
     def __getattr__(self, name: str) -> ActorMethod:
-        if name != "_methods":
-            method = self._methods.by_name.get(name)
-            if method is not None:
-                return ActorMethod(self, method)
-        raise AttributeError(f"'ActorHandle' object has no attribute '{name}': that is no method of this actor")
+        method = None if name == "_tie" else self._tie.methods.by_name.get(name)
+        if method is None:
+            raise AttributeError(f"'ActorHandle' object has no attribute '{name}': that is no method of this actor")
+        bound = self.__dict__[name] = ActorMethod(self._tie, method)
+        return bound
 
     def __dir__(self) -> list[str]:
-        return list(self._methods.by_name)
+        return list(self._tie.methods.by_name)
 
     def __repr__(self) -> str:
-        return f"Actor({self._class_name}, {self._peer})"
+        return f"Actor({self._tie.class_name}, {self._peer})"
 
     def __reduce__(self) -> Any:
-        self._owner = None  # whoever was given it may need the actor for as long as the run lasts
-        return make_handle, (self._peer, self._class_name, self._methods.packed)
-
-    def __del__(self) -> None:
-        if self._owner is not None:
-            self._owner.unreferenced.append(self._peer)
+        tie = self._tie
+        tie.owner = None  # whoever is given it may need the actor for as long as the run lasts
+        return make_handle, (tie.peer, tie.class_name, tie.methods.packed)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ActorHandle) and other._peer == self._peer
@@ -136,7 +146,7 @@ class ActorHandle:
 
 def make_handle(peer: str, class_name: str, methods: str) -> ActorHandle:
     """A handle of an actor that does not keep it alive."""
-    return ActorHandle(PeerId(peer), class_name, unpack(methods))
+    return ActorHandle(Tie(PeerId(peer), class_name, unpack(methods)))
 
 
 def actor_id_of(peer: PeerId) -> Any:
@@ -249,9 +259,8 @@ def create(cls: ActorClass, runtime: Runtime, args: tuple[Any, ...], kwargs: dic
     put_on_record(process.plane, creation)
     if not process.registry.is_claimed(address_of(peer, FIRST_INCARNATION)):
         start_host(creation, FIRST_INCARNATION)
-    handle = ActorHandle(peer, class_name, cls._methods)
     runtime.submit(peer, CONSTRUCTOR, args, kwargs)
-    if isinstance(runtime, Driver) and not detached:
+    owner = runtime if isinstance(runtime, Driver) and not detached else None
+    if owner is not None:
         Now.actors.append(peer)
-        handle._owner = runtime
-    return handle
+    return ActorHandle(Tie(peer, class_name, cls._methods, owner))

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.runtime_context import RuntimeContext
 
-from lineage_stash.on_ray.actors import ActorHandle, actor_id_of
+from lineage_stash.on_ray.actors import ActorHandle, Tie, actor_id_of
 from lineage_stash.on_ray.host import Life
 from lineage_stash.on_ray.methods import methods_of
 from lineage_stash.on_ray.present import Now
@@ -46,7 +46,8 @@ class ActorContext(RuntimeContext):  # type: ignore[misc]
     @property
     def current_actor(self) -> ActorHandle:
         """A handle of this actor, which does not keep it alive."""
-        return ActorHandle(self._life.id, self._life.creation.class_name, methods_of(self._life.program.cls))
+        life = self._life
+        return ActorHandle(Tie(life.id, life.creation.class_name, methods_of(life.program.cls)))
 
     @property
     def was_current_actor_reconstructed(self) -> bool:
