@@ -24,6 +24,14 @@ METHOD_OPTIONS = frozenset((
 """What Ray takes in `handle.method.options(...)`."""
 
 
+REFUSED_OF_METHODS = {
+    "retry_exceptions": "an exception is an answer like any other. Repeat what failed inside the method.",
+    "concurrency_group": "the order in which threads run cannot be replayed. Create several actors instead.",
+    "tensor_transport": "values travel with their calls. Leave the option out.",
+}
+"""What makes no sense, or cannot be recovered, and what to do instead."""
+
+
 def connects_by_itself() -> bool:
     """Whether a script that has not called `init` is initialized on first use: `RAY_ENABLE_AUTO_CONNECT`."""
     return bool(auto_init_hook.enable_auto_connect)
@@ -77,8 +85,9 @@ def check_method_options(options: dict[str, Any], *, is_generator: bool = False)
         if name in options:
             ray_option_utils.task_options[name].validate(name, options[name])
     ray_option_utils.validate_num_returns(is_generator, options.get("num_returns"), stacklevel=4)
-    if options.get("tensor_transport") is not None:
-        raise ValueError("tensor_transport is not supported: values travel with their calls. Leave the option out.")
+    for name, advice in REFUSED_OF_METHODS.items():
+        if options.get(name):
+            raise ValueError(f"{name} is not supported: {advice}")
 
 
 def _check_known(options: dict[str, Any], known: set[str], whose: str) -> None:
@@ -127,5 +136,6 @@ def check_actor_class(cls: type) -> None:
             )
         if inspect.isgeneratorfunction(function) and not name.startswith("__"):
             raise TypeError(f"{cls.__name__}.{name} is a generator: return a list instead, or use plain ray.remote")
-        if getattr(function, "__ray_tensor_transport__", None) is not None:
-            raise TypeError(f"{cls.__name__}.{name} has a tensor_transport: leave it out, or use plain ray.remote")
+        for option, advice in REFUSED_OF_METHODS.items():
+            if getattr(function, f"__ray_{option}__", None):
+                raise TypeError(f"{cls.__name__}.{name}: {option} is not supported: {advice}")

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Any
 
 import cloudpickle
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorDiedError, RayError, RayTaskError
 
 from lineage_stash.core.digest import HEAD_STARTS, OPAQUE
 
@@ -181,6 +181,8 @@ def unpack_value(reply: bytes) -> Any:
     if kind == VALUE:
         return _unpickle(body)
     if kind == DIED:
-        raise RayActorError(error_msg=bytes(body).decode())
+        died = ActorDiedError()
+        died.error_msg = bytes(body).decode()
+        raise died
     function, text, error = pickle.loads(body)
     raise RayTaskError(function, text, error).as_instanceof_cause()

@@ -87,7 +87,7 @@ class ActorProgram:
         except BaseException as error:  # noqa: BLE001 - it is the caller's to handle
             if method == CONSTRUCTOR:
                 text = "".join(traceback.format_exception(error))
-                self.failure = f"The actor died because of an error raised in its constructor:\n{text}"
+                self.failure = f"The actor died because of an error raised in its creation task:\n{text}"
                 return payloads.pack_death(self.failure)
             return payloads.pack_error(f"{self.cls.__name__}.{method}", error)
 

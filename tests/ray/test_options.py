@@ -71,6 +71,15 @@ def test_decorator_without_options_or_with_other_things_is_refused() -> None:
             attempt()
 
 
+def test_methods_that_cannot_be_recovered_are_refused_with_their_class() -> None:
+    class Retrying:
+        @ray.method(retry_exceptions=True)  # type: ignore[untyped-decorator]
+        def method(self) -> None: ...
+
+    with pytest.raises(TypeError, match=r"Retrying\.method: retry_exceptions is not supported"):
+        ray.remote(Retrying)
+
+
 def test_method_options_are_rays() -> None:
     with pytest.raises(AssertionError, match="Unexpected keyword"):
         ray.method(num_return=2)

@@ -172,6 +172,8 @@ def test_methods_take_options_and_refuse_unknown_ones(greeter: "ray.ActorHandle"
         greeter.double.options(num_returns=-1)
     with pytest.raises(ValueError, match="generator"):
         greeter.double.options(num_returns="streaming")
+    with pytest.raises(ValueError, match="inside the method"):
+        greeter.double.options(retry_exceptions=True)
 
 
 def test_method_may_be_passed_like_its_handle(greeter: "ray.ActorHandle") -> None:
@@ -220,7 +222,7 @@ def test_actor_that_exits_fails_that_call_and_the_later_ones_and_frees_its_name(
     leaving, after = leaver.leave.remote(), leaver.greet.remote(".")
     assert ray.get(before) == "hello, you."
     for ref in (leaving, after):
-        with pytest.raises(ray.exceptions.RayActorError, match=r"exit_actor\(\) was called in leave\(\)"):
+        with pytest.raises(ray.exceptions.ActorDiedError, match=r"exit_actor\(\) was called in leave\(\)"):
             ray.get(ref, timeout=60)
 
     def is_free() -> bool:
