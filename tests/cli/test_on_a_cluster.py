@@ -257,7 +257,7 @@ def test_run_that_is_over_is_removed_and_the_others_go_on(address: str, counter:
     assert run not in runs(address)
     plane = current().process.plane
     assert [key for key in plane.keys("") if run in key] == []
-    with pytest.raises(ValueError, match="no actor has the name"):
+    with pytest.raises(ValueError, match="Failed to look up actor with name"):
         ray.get_actor("named")
     kill(counter)
 
