@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         is_initialized,
         kill,
         observe,
+        put,
         remote,
         set_durability,
         shutdown,
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 
 _VERBS = frozenset((
     "ActorHandle", "ObjectRef", "durability", "get", "get_actor", "get_runtime_context", "init", "is_initialized",
-    "kill", "observe", "remote", "set_durability", "shutdown", "wait",
+    "kill", "observe", "put", "remote", "set_durability", "shutdown", "wait",
 ))  # fmt: skip
 
 _MODULES = frozenset(("actor", "exceptions", "util"))
 """Those of Ray's modules that have a counterpart here."""
 
 __all__ = [
-    "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "kill", "get_actor", "observe",
+    "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "put", "kill", "get_actor", "observe",
     "ObjectRef", "ActorHandle", "get_runtime_context", "durability", "set_durability",
 ]  # fmt: skip
 

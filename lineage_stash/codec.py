@@ -26,26 +26,26 @@ import msgspec
 
 from lineage_stash.core.batch import EMPTY, Batch, Range
 from lineage_stash.core.channel import Message
-from lineage_stash.core.checkpoint import CallsFrom, CallsTo, Checkpoint
-from lineage_stash.core.entry import Entry, Ran, Read, Waited
+from lineage_stash.core.checkpoint import CallsFrom, CallsTo, Checkpoint, Task, Tasks
+from lineage_stash.core.entry import Assigned, Entry, Forwarded, Got, Ran, Read, Waited
 from lineage_stash.core.events import Decided, GatherAnswered, GatherAsked, Suspected
 from lineage_stash.core.history import Beginning, Decision
-from lineage_stash.core.ids import Epoch, Incarnation, Index, Member, NodeId, PeerId, Round
+from lineage_stash.core.ids import NOBODY, Epoch, Incarnation, Index, Member, NodeId, PeerId, Ref, Round
+from lineage_stash.core.parcels import Parcel, ParcelsFrom, ParcelsTo
 from lineage_stash.store import contract
 
-VERSION = 1
-VERSION_WITH_BLOBS = 2
+VERSION = 3
+VERSION_WITH_BLOBS = 4
 HEADER_BYTES = 5
 LENGTH_BYTES = 4
 LARGE_BYTES = 32 * 1024
 """From this length on, copying a blob costs more than a piece of its own."""
 
-RAN, RAN_WITH_CONTENT, READ, WAITED = range(4)
+RAN, RAN_WITH_CONTENT, READ, WAITED, GOT, ASSIGNED, FORWARDED = range(7)
+WITH_A_PEER = frozenset((RAN, RAN_WITH_CONTENT, GOT, ASSIGNED, FORWARDED))
 _make_ran: Any = partial(tuple.__new__, Ran)
 _make_read: Any = partial(tuple.__new__, Read)
 """What `Ran` and `Read` do when they are called, without a Python function in between."""
-
-NOBODY = PeerId("")
 
 N = Annotated[int, msgspec.Meta(ge=0)]
 """Any of the protocol's numbers: none is negative."""
@@ -54,10 +54,20 @@ Blob = bytes | N
 WireRange = tuple[N, N, N, list[N], bytes, list[N], Sequence[Blob]]
 WireSpan = tuple[N, N, N, N, N, N]
 WireBatch = tuple[list[WireRange], list[N], list[N]]
-WireCallsTo = tuple[N, N, tuple[bytes, ...], N, tuple[tuple[N, bytes], ...], tuple[N, ...]]
+WireParcels = tuple[tuple[N, N, Blob], ...]
+WireRef = tuple[N, N, N]
+WireSources = list[tuple[N, WireRef]]
+WireTask = tuple[N, Blob, N, N, N, bool]
+WireParcelsTo = tuple[N, N, N, WireParcels, WireSources]
+WireParcelsFrom = tuple[N, N, tuple[N, ...], WireParcels, tuple[N, ...], tuple[tuple[N, tuple[N, ...]], ...]]
+WireTasks = tuple[N, list[WireTask], WireSources]
+WireCallsTo = tuple[
+    N, N, tuple[bytes, ...], N, tuple[tuple[N, bytes], ...], tuple[N, ...], tuple[tuple[N, tuple[N, ...]], ...]
+]  # fmt: skip
 WireCallsFrom = tuple[N, N, tuple[bytes, ...], tuple[N, ...]]
 WireCheckpoint = tuple[
-    N, N, N, Blob, N, list[tuple[N, WireCallsTo]], list[tuple[N, WireCallsFrom]], list[tuple[N, bytes]], N, bool
+    N, N, N, Blob, N, list[tuple[N, WireCallsTo]], list[tuple[N, WireCallsFrom]], list[tuple[N, bytes]], N, bool,
+    list[WireParcelsTo], list[WireParcelsFrom], WireTasks,
 ]  # fmt: skip
 
 
@@ -168,6 +178,14 @@ def _kind_of(entry: Entry, names: Names, blobs: list[bytes], knows_payloads: Pee
     if isinstance(entry, Read):
         blobs.append(entry.value)
         return READ, 0, 0
+    if isinstance(entry, Got):
+        blobs.append(entry.value)
+        return GOT, names.number(entry.giver), entry.number
+    if isinstance(entry, Assigned):
+        return ASSIGNED, names.number(entry.runner), entry.task
+    if isinstance(entry, Forwarded):
+        blobs.append(msgspec.msgpack.encode((entry.first, entry.refs)))
+        return FORWARDED, names.number(entry.receiver), entry.number
     blobs.append(msgspec.msgpack.encode(entry.ready))
     return WAITED, 0, 0
 
@@ -187,8 +205,8 @@ def _unpack_range(wire: WireRange, names: Names) -> Range:
         kind, caller, first, count = runs[at : at + 4]
         seqnos = range(first, first + count)
         own_digests = digests[len(entries) : len(entries) + count]
-        entries.extend(_unpack_run(kind, PeerId(names.peers[caller]) if kind < READ else NOBODY, seqnos, own_digests,
-                                   remaining))  # fmt: skip
+        peer_of_run = PeerId(names.peers[caller]) if kind in WITH_A_PEER else NOBODY
+        entries.extend(_unpack_run(kind, peer_of_run, seqnos, own_digests, remaining))
     if len(entries) != len(digests):
         raise FrameError("a range with fewer contents than it has entries")
     for position, own_needs in needs.items():
@@ -201,11 +219,20 @@ def _unpack_run(kind: int, caller: PeerId, seqnos: range, digests: "array[int]",
     """The entries of one run, without needs; columns are joined in C, because a recovery reads millions of them."""
     if kind == RAN:
         return map(_make_ran, zip(repeat(caller), seqnos, repeat(None), digests, repeat(())))
+    if kind == ASSIGNED:
+        return [Assigned(task, caller, digest, ()) for task, digest in zip(seqnos, digests, strict=False)]
     own = list(islice(contents, len(seqnos)))
     if kind == RAN_WITH_CONTENT:
         return map(_make_ran, zip(repeat(caller), seqnos, own, digests, repeat(())))
     if kind == READ:
         return map(_make_read, zip(own, digests, repeat(())))
+    if kind == GOT:
+        columns = zip(seqnos, own, digests, strict=False)
+        return [Got(caller, number, value, digest, ()) for number, value, digest in columns]
+    if kind == FORWARDED:
+        pairs = [msgspec.msgpack.decode(content, type=tuple[int, int]) for content in own]
+        those = zip(seqnos, pairs, digests, strict=False)
+        return [Forwarded(caller, number, first, count, digest, ()) for number, (first, count), digest in those]
     if kind != WAITED:
         raise FrameError(f"an entry of unknown kind {kind}")
     ready = [msgspec.msgpack.decode(content, type=tuple[int, ...]) for content in own]
@@ -321,19 +348,28 @@ def _pack_message(message: Message, names: Names) -> list[Any]:
         names.put_all(message.calls), message.first_reply, names.put_all(message.replies), message.covered,
         message.released,
         _pack_batch(message.batch, names, message.sender, message.receiver),
+        _pack_parcels(message.parcels, names), message.parcels_covered,
     ]  # fmt: skip
 
 
 def _unpack_message(wire: Any, names: Names) -> Message:
     (sender, sender_incarnation, receiver, receiver_incarnation, round_, number, acknowledged, hello, first_call, calls,
-     first_reply, replies, covered, released, batch) = wire  # fmt: skip
+     first_reply, replies, covered, released, batch, parcels, parcels_covered) = wire  # fmt: skip
     member = None if hello is None else Member(PeerId(names.peers[sender]), NodeId(hello[0]), hello[1])
     return Message(
         PeerId(names.peers[sender]), sender_incarnation, PeerId(names.peers[receiver]), receiver_incarnation, round_,
         number, acknowledged, member, first_call, names.take_all(calls), first_reply, names.take_all(replies), covered,
         released,
-        _unpack_batch(batch, names),
+        _unpack_batch(batch, names), _unpack_parcels(parcels, names), parcels_covered,
     )  # fmt: skip
+
+
+def _pack_parcels(parcels: Sequence[Parcel], names: Names) -> Any:
+    return [(number, stream, names.put(value)) for number, stream, value in parcels] if parcels else ()
+
+
+def _unpack_parcels(wire: Any, names: Names) -> tuple[Parcel, ...]:
+    return tuple([Parcel(number, stream, names.take(value)) for number, stream, value in wire]) if wire else ()
 
 
 def _pack_asked(event: GatherAsked, names: Names) -> list[Any]:
@@ -449,18 +485,78 @@ def _pack_checkpoint(checkpoint: Checkpoint, names: Names) -> Any:
         names.number(checkpoint.peer), checkpoint.incarnation, checkpoint.upper, names.put(checkpoint.state),
         checkpoint.digest,
         calls_to, calls_from, list(checkpoint.outputs), checkpoint.next_output, checkpoint.final,
+        [_pack_parcels_to(peer, parcels, names) for peer, parcels in checkpoint.parcels_to],
+        [_pack_parcels_from(peer, parcels, names) for peer, parcels in checkpoint.parcels_from],
+        _pack_tasks(checkpoint.tasks, names),
     )  # fmt: skip
 
 
 def _unpack_checkpoint(wire: Any, names: Names) -> Checkpoint:
-    peer, incarnation, upper, state, digest, calls_to, calls_from, outputs, next_output, final = wire
+    (peer, incarnation, upper, state, digest, calls_to, calls_from, outputs, next_output, final, parcels_to,
+     parcels_from, tasks) = wire  # fmt: skip
     to = tuple([(PeerId(names.peers[callee]), CallsTo(*calls)) for callee, calls in calls_to])
     from_ = tuple([(PeerId(names.peers[caller]), CallsFrom(*calls)) for caller, calls in calls_from])
     return Checkpoint(
         PeerId(names.peers[peer]), Incarnation(incarnation), Index(upper), names.take(state), digest, to, from_,
-        tuple(outputs),
-        next_output, final,
+        tuple(outputs), next_output, final,
+        tuple([_unpack_parcels_to(each, names) for each in parcels_to]),
+        tuple([_unpack_parcels_from(each, names) for each in parcels_from]), _unpack_tasks(tasks, names),
     )  # fmt: skip
+
+
+# Parcels and tasks, as checkpoints have them.
+
+
+def _pack_ref(ref: Ref, names: Names) -> WireRef:
+    return names.number(ref.peer), ref.number, ref.kind
+
+
+def _unpack_ref(wire: Any, names: Names) -> Ref:
+    return Ref(PeerId(names.peers[wire[0]]), wire[1], wire[2])
+
+
+def _pack_sources(sources: Iterable[tuple[int, Ref]], names: Names) -> WireSources:
+    return [(number, _pack_ref(source, names)) for number, source in sources]
+
+
+def _unpack_sources(wire: Any, names: Names) -> tuple[tuple[int, Ref], ...]:
+    return tuple([(number, _unpack_ref(source, names)) for number, source in wire])
+
+
+def _pack_parcels_to(peer: PeerId, parcels: ParcelsTo, names: Names) -> Any:
+    sources = _pack_sources(parcels.sources, names)
+    return names.number(peer), parcels.floor, parcels.upper, _pack_parcels(parcels.filled, names), sources
+
+
+def _unpack_parcels_to(wire: Any, names: Names) -> tuple[PeerId, ParcelsTo]:
+    peer, floor, upper, filled, sources = wire
+    parcels = ParcelsTo(floor, upper, _unpack_parcels(filled, names), _unpack_sources(sources, names))
+    return PeerId(names.peers[peer]), parcels
+
+
+def _pack_parcels_from(peer: PeerId, parcels: ParcelsFrom, names: Names) -> Any:
+    kept = _pack_parcels(parcels.kept, names)
+    return names.number(peer), parcels.frontier, parcels.early, kept, parcels.unwanted, parcels.streams
+
+
+def _unpack_parcels_from(wire: Any, names: Names) -> tuple[PeerId, ParcelsFrom]:
+    peer, frontier, early, kept, unwanted, streams = wire
+    parcels = ParcelsFrom(frontier, early, _unpack_parcels(kept, names), unwanted, streams)
+    return PeerId(names.peers[peer]), parcels
+
+
+def _pack_tasks(tasks: Tasks, names: Names) -> Any:
+    waiting = [
+        (number, names.put(task.payload), task.first, task.passed, task.awaited, task.wanted)
+        for number, task in tasks.waiting
+    ]
+    return tasks.submitted, waiting, _pack_sources(tasks.placed, names)
+
+
+def _unpack_tasks(wire: Any, names: Names) -> Tasks:
+    submitted, waiting, placed = wire
+    tasks = tuple([(number, Task(names.take(payload), *rest)) for number, payload, *rest in waiting])
+    return Tasks(submitted, tasks, _unpack_sources(placed, names))
 
 
 def _pack_put(request: contract.PutCheckpoint, names: Names) -> Any:
@@ -608,6 +704,8 @@ _KINDS: list[tuple[type, Any, Any, Any]] = [
             N,
             N,
             WireBatch | None,
+            WireParcels,
+            N,
         ],
     ),
     (GatherAsked, _pack_asked, _unpack_asked, tuple[N, Pairs, str]),

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from lineage_stash.core.batch import Batch
 from lineage_stash.core.frontier import Frontier, clip, join
 from lineage_stash.core.ids import Incarnation, Index, Member, PeerId, Round, Seqno
+from lineage_stash.core.parcels import Parcel
 
 UNNUMBERED = -1
 
@@ -37,6 +38,8 @@ class Message(NamedTuple):
     covered: Seqno
     released: Seqno
     batch: Batch
+    parcels: tuple[Parcel, ...] = ()
+    parcels_covered: int = 0
 
 
 class Channel:

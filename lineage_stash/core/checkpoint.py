@@ -9,7 +9,8 @@ Rules:
 
 from typing import NamedTuple
 
-from lineage_stash.core.ids import Incarnation, Index, PeerId, Seqno
+from lineage_stash.core.ids import Incarnation, Index, PeerId, Ref, Seqno
+from lineage_stash.core.parcels import ParcelsFrom, ParcelsTo
 
 
 class CallsTo(NamedTuple):
@@ -21,6 +22,7 @@ class CallsTo(NamedTuple):
     answered: Seqno
     results: tuple[tuple[Seqno, bytes], ...]
     unwanted: tuple[Seqno, ...]
+    held: tuple[tuple[Seqno, tuple[int, ...]], ...] = ()
 
 
 class CallsFrom(NamedTuple):
@@ -30,6 +32,24 @@ class CallsFrom(NamedTuple):
     released: Seqno
     replies: tuple[bytes, ...]
     digests: tuple[int, ...]
+
+
+class Task(NamedTuple):
+    """A task that has no runner yet: its payload, and the parcels that its peer has put aside for it."""
+
+    payload: bytes
+    first: int
+    passed: int
+    awaited: int
+    wanted: bool
+
+
+class Tasks(NamedTuple):
+    """What is remembered about tasks: how many there were, which wait, and which calls the others have become."""
+
+    submitted: int = 0
+    waiting: tuple[tuple[int, Task], ...] = ()
+    placed: tuple[tuple[int, Ref], ...] = ()
 
 
 def age(checkpoint: "Checkpoint") -> tuple[Index, bool, Incarnation]:
@@ -50,3 +70,6 @@ class Checkpoint(NamedTuple):
     outputs: tuple[tuple[int, bytes], ...]
     next_output: int
     final: bool
+    parcels_to: tuple[tuple[PeerId, ParcelsTo], ...] = ()
+    parcels_from: tuple[tuple[PeerId, ParcelsFrom], ...] = ()
+    tasks: Tasks = Tasks()

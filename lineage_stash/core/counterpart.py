@@ -12,6 +12,7 @@ from lineage_stash.core.entry import Entry, Ran
 from lineage_stash.core.ids import Incarnation, Member, PeerId, Round, Seqno
 from lineage_stash.core.inbox import Inbox
 from lineage_stash.core.outbox import Outbox
+from lineage_stash.core.parcels import IncomingParcels, OutgoingParcels, Parcel, ParcelsFrom, ParcelsTo
 
 
 class Counterpart:
@@ -22,6 +23,8 @@ class Counterpart:
         self.channel = Channel(incarnation)
         self.outbox = Outbox()
         self.inbox = Inbox()
+        self.outgoing = OutgoingParcels()
+        self.incoming = IncomingParcels()
         self.member: Member | None = None
         self.logged_by_content = False
         self.gone = False
@@ -43,10 +46,18 @@ class Counterpart:
             return Ran(me, entry.seqno, self.outbox.calls[entry.seqno], entry.digest, entry.needs)
         return entry
 
+    def release_held(self) -> None:
+        """Let go of calls whose arguments are here by now, or whose effect the callee has already."""
+        held = self.outbox.held
+        while held and (
+            held[0][0] < self.outbox.calls.floor or all(self.outgoing.is_filled(number) for number in held[0][1])
+        ):
+            held.popleft()
+
     @property
     def wants_to_send(self) -> bool:
-        """Whether calls for which the callee has room, or replies, wait."""
-        return self.inbox.replies.has_unsent or (self.outbox.calls.has_unsent and self.outbox.has_room)
+        """Whether calls for which the callee has room, replies or parcels wait."""
+        return self.inbox.replies.has_unsent or self.outbox.has_unsent or bool(self.outgoing.unsent)
 
     @property
     def buffer_bytes(self) -> int:
@@ -60,9 +71,23 @@ class Counterpart:
         return moved + self.inbox.replies.spill(spool, at_least_bytes - moved)
 
     @property
+    def needs_nothing(self) -> bool:
+        """Whether the other side has all that it may ever want of this one, and was told what it may free."""
+        return (
+            self.outbox.calls.floor >= self.outbox.calls.upper
+            and self.outbox.released <= self.outbox.told_released
+            and not self.outgoing.filled
+            and not self.outgoing.sources
+        )
+
+    @property
     def has_news(self) -> bool:
         """Whether the other side may free something and has not been told."""
-        return self.inbox.covered > self.inbox.told_covered or self.outbox.released > self.outbox.told_released
+        return (
+            self.inbox.covered > self.inbox.told_covered
+            or self.outbox.released > self.outbox.told_released
+            or self.incoming.covered > self.incoming.told_covered
+        )
 
     def renew(self, incarnation: Incarnation) -> None:
         """Begin a channel to a new incarnation, wherever it lives, and send again whatever it may have lost."""
@@ -70,7 +95,9 @@ class Counterpart:
         self.member = None
         self.outbox.resend_all()
         self.inbox.replies.resend_all()
+        self.outgoing.resend_all()
         self.inbox.told_covered = self.outbox.told_released = Seqno(0)
+        self.incoming.told_covered = 0
 
     def compose(self, me: Member, incarnation: Incarnation, round_: Round, batch: Batch, most: int,
                 most_bytes: int) -> Message:  # fmt: skip
@@ -78,12 +105,14 @@ class Counterpart:
         channel, outbox, inbox = self.channel, self.outbox, self.inbox
         first_call, calls = outbox.take_unsent(most, most_bytes)
         first_reply, replies = inbox.replies.take_unsent(most, most_bytes)
+        parcels = self.outgoing.take_unsent(most, most_bytes)
         inbox.told_covered = inbox.covered
         outbox.told_released = outbox.released
+        self.incoming.told_covered = self.incoming.covered
         message = Message(
             me.peer, incarnation, self.peer, channel.incarnation, round_, channel.next_number, channel.expected,
             me if channel.next_number == 0 else None, first_call, calls, first_reply, replies,
-            inbox.covered, outbox.released, batch,
+            inbox.covered, outbox.released, batch, parcels, self.incoming.covered,
         )  # fmt: skip
         channel.record_sent(message)
         return message
@@ -101,7 +130,9 @@ class Counterpart:
 def calls_to(outbox: Outbox) -> CallsTo:
     """What a checkpoint remembers about calls to one callee."""
     calls, results = outbox.calls, tuple(outbox.results.items())
-    return CallsTo(calls.floor, calls.upper, calls.kept, outbox.answered, results, tuple(outbox.unwanted))
+    return CallsTo(
+        calls.floor, calls.upper, calls.kept, outbox.answered, results, tuple(outbox.unwanted), tuple(outbox.held)
+    )  # fmt: skip
 
 
 def calls_from(inbox: Inbox) -> CallsFrom:
@@ -121,12 +152,24 @@ def capture(
     )
 
 
+def capture_parcels(
+    counterparts: dict[PeerId, Counterpart],
+) -> tuple[tuple[tuple[PeerId, ParcelsTo], ...], tuple[tuple[PeerId, ParcelsFrom], ...]]:
+    """What a checkpoint remembers about parcels, of this moment."""
+    others = counterparts.items()
+    return (
+        tuple((peer, other.outgoing.capture()) for peer, other in others if other.outgoing.upper),
+        tuple((peer, other.incoming.capture()) for peer, other in others if other.incoming.is_used),
+    )
+
+
 def restore_outbox(outbox: Outbox, calls: CallsTo) -> None:
     """Go on calling from the moment of a checkpoint."""
     outbox.calls.restore(calls.floor, calls.next_seqno, calls.payloads)
     outbox.answered = calls.answered
     outbox.results = dict(calls.results)
     outbox.unwanted = dict.fromkeys(calls.unwanted)
+    outbox.held.extend(calls.held)
 
 
 def restore_inbox(inbox: Inbox, calls: CallsFrom) -> None:
@@ -142,6 +185,14 @@ def calls_in_record(record: Checkpoint, callee: PeerId) -> tuple[Seqno, tuple[by
         if peer == callee:
             return calls.floor, calls.payloads
     return Seqno(0), ()
+
+
+def parcels_in_record(record: Checkpoint, receiver: PeerId) -> tuple[Parcel, ...]:
+    """The parcels for `receiver` that a retired peer left in its record."""
+    for peer, parcels in record.parcels_to:
+        if peer == receiver:
+            return parcels.filled
+    return ()
 
 
 def replies_in_record(record: Checkpoint, caller: PeerId) -> tuple[Seqno, tuple[bytes, ...]]:

@@ -15,7 +15,13 @@ from collections.abc import Callable
 from lineage_stash.core import events
 from lineage_stash.core.batch import Range
 from lineage_stash.core.checkpoint import Checkpoint
-from lineage_stash.core.counterpart import Counterpart, capture, restore_inbox, restore_outbox
+from lineage_stash.core.counterpart import (
+    Counterpart,
+    capture,
+    capture_parcels,
+    restore_inbox,
+    restore_outbox,
+)
 from lineage_stash.core.effects import (
     AppendToStore,
     CaptureState,
@@ -62,7 +68,8 @@ class Durability:
         self.killed = False
         self.last_words = b""
         self.recorded = False
-        self._logged_calls: deque[tuple[Index, Counterpart, Seqno]] = deque()
+        self._logged_calls: deque[tuple[Index, Counterpart, Seqno, int]] = deque()
+        """Per call or parcel that was logged by content: where the log was, and what of its sender's was in it."""
 
     # flush and commit
 
@@ -110,15 +117,22 @@ class Durability:
 
     def note_logged_call(self, counterpart: Counterpart) -> None:
         """A call has run whose payload is in the log: once that is committed, its caller need not keep it."""
-        self._logged_calls.append((self.lineage.upper, counterpart, counterpart.inbox.replies.upper))
+        finished = counterpart.inbox.replies.upper
+        self._logged_calls.append((self.lineage.upper, counterpart, finished, counterpart.incoming.frontier))
         self.cover_logged_calls()
+
+    def note_logged_parcels(self, counterpart: Counterpart) -> None:
+        """Parcels have come that are in the log: once that is committed, their giver need not keep them."""
+        frontier = counterpart.incoming.frontier
+        self._logged_calls.append((self.lineage.upper, counterpart, Seqno(0), frontier))
 
     def cover_logged_calls(self) -> None:
         """Let go of the payloads that the committed log holds by content."""
         committed = self.lineage.committed.get(self.member.peer, START)
         while self._logged_calls and self._logged_calls[0][0] <= committed:
-            _, counterpart, finished = self._logged_calls.popleft()
+            _, counterpart, finished, frontier = self._logged_calls.popleft()
             counterpart.inbox.covered = max(counterpart.inbox.covered, finished)
+            counterpart.incoming.covered = max(counterpart.incoming.covered, frontier)
 
     # gate
 
@@ -154,10 +168,11 @@ class Durability:
     def _capture(self, *, last: bool) -> None:
         """Put together a checkpoint of this moment, all but the state."""
         calls_to, calls_from = capture(self.counterparts)
+        parcels_to, parcels_from = capture_parcels(self.counterparts)
         outputs = tuple((output.number, output.value) for output in self.gate.unaccepted.values())
         self.checkpoint_under_way = Checkpoint(
             self.member.peer, self.incarnation, self.lineage.upper, self.last_words, self.program.digest, calls_to,
-            calls_from, outputs, self.next_output, last,
+            calls_from, outputs, self.next_output, last, parcels_to, parcels_from, self.program.values.capture(),
         )  # fmt: skip
         self.checkpointed = self.lineage.upper
         self.checkpointed_bytes = self.lineage.content_bytes
@@ -191,6 +206,11 @@ class Durability:
             inbox.covered = max(inbox.covered, calls_from.finished)
         for callee, calls_to in checkpoint.calls_to:
             self.counterparts[callee].outbox.released = calls_to.answered
+        for giver, parcels in checkpoint.parcels_from:
+            if giver == self.member.peer:
+                continue
+            incoming = self.counterparts[giver].incoming
+            incoming.covered = max(incoming.covered, parcels.frontier)
         self.emit(TruncateStore(checkpoint.upper))
         self.recorded = checkpoint.final
 
@@ -204,6 +224,11 @@ class Durability:
             restore_outbox(counterpart(callee).outbox, calls_to)
         for caller, calls_from in checkpoint.calls_from:
             restore_inbox(counterpart(caller).inbox, calls_from)
+        for receiver, parcels_to in checkpoint.parcels_to:
+            counterpart(receiver).outgoing.restore(parcels_to)
+        for giver, parcels_from in checkpoint.parcels_from:
+            counterpart(giver).incoming.restore(parcels_from)
+        self.program.values.restore(checkpoint.tasks, list(self.counterparts.values()))
         for number, value in checkpoint.outputs:
             self.gate.hold(Output(number, value), {})
         self.store_again(checkpoint)
@@ -242,10 +267,12 @@ class Durability:
             return False
         if self.killed:
             return True
-        outboxes = [counterpart.outbox for counterpart in self.counterparts.values() if not counterpart.gone]
+        if self.program.values.waiting:
+            return False
+        others = [counterpart for counterpart in self.counterparts.values() if not counterpart.gone]
         if not self.member.replayable:
-            return all(box.calls.floor >= box.calls.upper and box.released <= box.told_released for box in outboxes)
-        return all(box.answered >= box.calls.upper for box in outboxes)
+            return all(other.needs_nothing for other in others)
+        return all(other.outbox.answered >= other.outbox.calls.upper for other in others)
 
     def try_to_leave(self) -> Retire | None:
         """Leave, or take the last checkpoint, if it is time."""

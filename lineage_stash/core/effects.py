@@ -46,6 +46,12 @@ class CaptureState(NamedTuple):
     """Copy the program's state, between two calls."""
 
 
+class OfferTask(NamedTuple):
+    """Find a runner for a task; its arguments are here."""
+
+    task: int
+
+
 class FinishReplay(NamedTuple):
     """Let it be known that the past is caught up with: new calls run from here on."""
 
@@ -197,7 +203,7 @@ class StartIncarnation(NamedTuple):
     node: NodeId
 
 
-ProgramEffect = RunMain | RunCall | Resume | RestoreState | CaptureState | FinishReplay
+ProgramEffect = RunMain | RunCall | Resume | RestoreState | CaptureState | OfferTask | FinishReplay
 PeerEffect = (
     ProgramEffect | TakeReading | SendMessage | ReleaseOutput | AppendToStore | StoreCheckpoint | TruncateStore
     | FindRecord | FetchDecisions | ReportSuspicion | SendAnswer | SendDecision | Retire | Stop | ReportFault

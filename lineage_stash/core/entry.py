@@ -43,14 +43,46 @@ class Waited(NamedTuple):
     needs: Positions
 
 
-Entry = Ran | Read | Waited
+class Got(NamedTuple):
+    """A parcel came from a giver that nobody can run again. When it came is no choice: a replay has it at once."""
+
+    giver: PeerId
+    number: int
+    value: bytes
+    digest: int
+    needs: Positions
+
+
+class Assigned(NamedTuple):
+    """A task got its runner. Nobody waited for that: a replay knows it as soon as the task is submitted."""
+
+    task: int
+    runner: PeerId
+    digest: int
+    needs: Positions
+
+
+class Forwarded(NamedTuple):
+    """A value with refs in it went on in a parcel: these refs got the numbers from `first` on, when it came."""
+
+    receiver: PeerId
+    number: int
+    first: int
+    refs: int
+    digest: int
+    needs: Positions
+
+
+Entry = Ran | Read | Waited | Got | Assigned | Forwarded
+Scripted = Ran | Read | Waited
+"""What a replay follows one after the other; the others are known from its beginning."""
 
 
 def content_bytes(entry: Entry) -> int:
     """How much of payloads and readings an entry holds."""
     if isinstance(entry, Ran):
         return 0 if entry.payload is None else len(entry.payload)
-    return len(entry.value) if isinstance(entry, Read) else 0
+    return len(entry.value) if isinstance(entry, Read | Got) else 0
 
 
 def size_bytes(entry: Entry) -> int:

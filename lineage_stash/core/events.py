@@ -20,12 +20,37 @@ class MainStarted(NamedTuple):
     """A driver's program begins."""
 
 
+Passed = Ref | bytes
+"""A ref that is passed on, or its value where that is known."""
+
+
 class CallSubmitted(NamedTuple):
-    """The program calls `callee`; answered by its `Ref`. The reply is dropped on arrival unless it is wanted."""
+    """The program calls `callee`; answered by its `Ref`. The reply is dropped on arrival unless it is wanted.
+
+    The payload has the refs of `passed` in it. The call is not sent before the first `awaited` of them have a value.
+    """
 
     callee: PeerId
     payload: bytes
     wanted: bool = True
+    passed: tuple[Passed, ...] = ()
+    awaited: int = 0
+
+
+class TaskSubmitted(NamedTuple):
+    """The program has a task for whichever runner is free; answered by its `Ref`."""
+
+    payload: bytes
+    wanted: bool = True
+    passed: tuple[Passed, ...] = ()
+    awaited: int = 0
+
+
+class TaskAssigned(NamedTuple):
+    """A runner has been found for a task that was offered."""
+
+    task: int
+    runner: PeerId
 
 
 class GetStarted(NamedTuple):
@@ -39,6 +64,20 @@ class WaitStarted(NamedTuple):
 
     refs: tuple[Ref, ...]
     at_least: int
+
+
+class ValuePut(NamedTuple):
+    """The program puts a value aside that has refs in it; answered by its `Ref`."""
+
+    value: bytes
+    passed: tuple[Passed, ...]
+
+
+class NextStarted(NamedTuple):
+    """The program waits for an item of the stream of a call; answered by its `Ref`, or None if there is no such."""
+
+    ref: Ref
+    position: int
 
 
 class WaitTimedOut(NamedTuple):
@@ -63,10 +102,18 @@ class OutputEmitted(NamedTuple):
     value: bytes
 
 
+class ItemYielded(NamedTuple):
+    """The running call has an item for its caller, before it is finished."""
+
+    value: bytes
+    passed: tuple[Passed, ...] = ()
+
+
 class CallFinished(NamedTuple):
     """The running call has returned or raised; `reply` says which."""
 
     reply: bytes
+    passed: tuple[Passed, ...] = ()
 
 
 class StateCaptured(NamedTuple):
@@ -80,9 +127,10 @@ class CaptureFailed(NamedTuple):
 
 
 class RefsDropped(NamedTuple):
-    """The program has let go of refs without asking for their values."""
+    """The program has let go of refs: of some with all that is in their values, of others it has looked into them."""
 
     refs: tuple[Ref, ...]
+    opened: tuple[Ref, ...] = ()
 
 
 class KillAsked(NamedTuple):

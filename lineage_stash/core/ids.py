@@ -28,11 +28,19 @@ class CallId(NamedTuple):
         return f"{self.caller}→{self.callee}#{self.seqno}"
 
 
-class Ref(NamedTuple):
-    """The caller's claim on a reply: which callee, which of its own calls to it."""
+OF_CALL, OF_PARCEL, OF_TASK = range(3)
 
-    callee: PeerId
-    seqno: Seqno
+NOBODY = PeerId("")
+
+
+class Ref(NamedTuple):
+    """A peer's claim on a value: the reply to one of its own calls, a parcel from another peer, or a task's result."""
+
+    peer: PeerId
+    """Who was called, or who gives; nobody where a task has no runner yet."""
+    number: int
+    """The seqno of the call, or the number of the parcel or of the task."""
+    kind: int = OF_CALL
 
 
 class Member(NamedTuple):

@@ -29,10 +29,14 @@ class Outbox:
         self.answered = Seqno(0)
         self.results: dict[Seqno, bytes] = {}
         self.unwanted: dict[Seqno, None] = {}
+        self.discarded: list[bytes] = []
+        """Replies that came and that nobody wants; whoever takes them in empties this."""
         self.released = Seqno(0)
         self.told_released = Seqno(0)
         self.last_words: bytes | None = None
         self.room_bytes = UNDER_WAY_BYTES
+        self.held: deque[tuple[Seqno, tuple[int, ...]]] = deque()
+        """Calls that are not sent yet, nor what comes after them, and the parcels that they wait for."""
         self._under_way: deque[tuple[Seqno, int]] = deque()
         """Per message sent: the number after its last call, and the bytes of its calls."""
         self._under_way_bytes = 0
@@ -42,10 +46,19 @@ class Outbox:
         """Whether the callee can take in more calls."""
         return self._under_way_bytes < self.room_bytes
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether a call could be sent now."""
+        if not self.calls.has_unsent or not self.has_room:
+            return False
+        return not self.held or self.held[0][0] > max(self.calls.unsent, self.calls.floor)
+
     def take_unsent(self, most: int, most_bytes: int) -> tuple[Seqno, tuple[bytes, ...]]:
         """The next calls to put into a message, none where the callee has no room."""
         if not self.has_room:
             return max(self.calls.unsent, self.calls.floor), ()
+        if self.held:
+            most = max(0, min(most, self.held[0][0] - max(self.calls.unsent, self.calls.floor)))
         first, calls = self.calls.take_unsent(most, most_bytes)
         if calls:
             size = sum(map(len, calls))
@@ -74,14 +87,17 @@ class Outbox:
             self.drop(seqno)
         return seqno
 
-    def drop(self, seqno: Seqno) -> None:
-        """Nobody will ask for this reply."""
-        if self.results.pop(seqno, None) is None and seqno >= self.answered:
+    def drop(self, seqno: Seqno) -> bytes | None:
+        """Nobody will ask for this reply, which is returned if it is here."""
+        reply = self.results.pop(seqno, None)
+        if reply is None and seqno >= self.answered:
             self.unwanted[seqno] = None
+        return reply
 
     def fail_rest(self, last_words: bytes) -> None:
         """The callee answers no more: every call that it has not answered, and every later one, fails."""
         self.last_words = last_words
+        self.held.clear()
         self.accept_replies(self.answered, (last_words,) * (self.calls.upper - self.answered))
         self.calls.drop_below(self.calls.upper)
 
@@ -95,6 +111,7 @@ class Outbox:
         for reply in replies[known:] if known else replies:
             if unwanted and Seqno(seqno) in unwanted:
                 del unwanted[Seqno(seqno)]
+                self.discarded.append(reply)
             else:
                 results[Seqno(seqno)] = reply
             seqno += 1

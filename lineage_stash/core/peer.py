@@ -13,7 +13,7 @@ from lineage_stash.core import events
 from lineage_stash.core.backlog import Spool, spool_in_memory
 from lineage_stash.core.channel import UNNUMBERED, Channel, Message
 from lineage_stash.core.checkpoint import Checkpoint
-from lineage_stash.core.counterpart import Counterpart, calls_in_record, replies_in_record
+from lineage_stash.core.counterpart import Counterpart, calls_in_record, parcels_in_record, replies_in_record
 from lineage_stash.core.durability import Durability
 from lineage_stash.core.effects import (
     Effect,
@@ -30,6 +30,7 @@ from lineage_stash.core.frontier import START
 from lineage_stash.core.history import History
 from lineage_stash.core.ids import Incarnation, Index, Member, PeerId, Seqno
 from lineage_stash.core.lineage import Lineage
+from lineage_stash.core.parcels import Parcel
 from lineage_stash.core.policy import Policy
 from lineage_stash.core.program import Program
 from lineage_stash.core.promises import Promises
@@ -40,8 +41,11 @@ LOOK_UP_TICKS = 8
 MOST_AHEAD = 256
 """Messages kept that were sent in the knowledge of a decision that has not come here yet; more are sent again."""
 
-OF_THE_PROGRAM = frozenset((events.CallSubmitted, events.GetStarted, events.WaitStarted, events.ReadStarted,
-                            events.ReadingTaken, events.OutputEmitted, events.CallFinished))  # fmt: skip
+OF_THE_PROGRAM = frozenset((
+    events.CallSubmitted, events.TaskSubmitted, events.TaskAssigned, events.GetStarted, events.WaitStarted,
+    events.NextStarted, events.ValuePut, events.ReadStarted, events.ReadingTaken, events.OutputEmitted,
+    events.ItemYielded, events.CallFinished,
+))  # fmt: skip
 """What a program that was killed says no more, once its record is written."""
 
 
@@ -64,7 +68,8 @@ class Peer:
         self.counterparts: dict[PeerId, Counterpart] = {}
         start = checkpoint.upper if checkpoint else START
         self.lineage = Lineage(self.id, history, Index(start + len(entries)))
-        self.program = Program(self.id, self.lineage, self.counterpart, self._emit,
+        self._stirred: dict[PeerId, Counterpart] = {}
+        self.program = Program(self.id, self.lineage, self.counterpart, self._emit, self._stir,
                                logs=member.replayable, cap_bytes=policy.stash_cap_bytes,
                                creator=creator)  # fmt: skip
         self.promises = Promises(self.id, incarnation, self.lineage, self._emit)
@@ -73,21 +78,25 @@ class Peer:
         self.durability = Durability(
             member, incarnation, policy, self.lineage, self.program, self.counterparts, self._emit
         )
-        self._stirred: dict[PeerId, Counterpart] = {}
         self._ahead: list[Message] = []
         self._handlers: dict[type, Callable[..., None]] = {
             events.MainStarted: lambda _: self.program.start_main(),
             events.CallSubmitted: self._on_submitted,
+            events.TaskSubmitted: self.program.submit_task,
+            events.TaskAssigned: self.program.assign,
+            events.ValuePut: self.program.put,
             events.GetStarted: self.program.wait,
             events.WaitStarted: self.program.wait,
+            events.NextStarted: self.program.wait,
             events.WaitTimedOut: lambda _: self.program.end_wait(),
             events.ReadStarted: lambda event: self.program.read(event.kind),
             events.ReadingTaken: lambda event: self.program.record_reading(event.value),
             events.OutputEmitted: self.durability.on_output,
+            events.ItemYielded: self.program.yield_item,
             events.CallFinished: self._on_finished,
             events.StateCaptured: self.durability.on_state_captured,
             events.CaptureFailed: self.durability.on_capture_failed,
-            events.RefsDropped: lambda event: self.program.drop(event.refs),
+            events.RefsDropped: self._on_dropped,
             events.RetireAsked: self._on_retire_asked,
             events.KillAsked: self._on_kill_asked,
             events.MessageArrived: lambda event: self._admit(event.message),
@@ -152,7 +161,7 @@ class Peer:
         counterpart = self.counterparts.get(peer)
         if counterpart is None:
             counterpart = self.counterparts[peer] = Counterpart(peer, self.history.incarnation(peer))
-            counterpart.gone = peer in self.history.gone
+            counterpart.gone = counterpart.incoming.orphaned = peer in self.history.gone
             counterpart.outbox.room_bytes = self.policy.under_way_bytes
         return counterpart
 
@@ -165,8 +174,14 @@ class Peer:
         self._emit(effect)
 
     def _on_submitted(self, event: events.CallSubmitted) -> None:
-        self.program.submit(event.callee, event.payload, event.wanted)
+        self.program.submit(event)
         self._stir(self.counterpart(event.callee))
+
+    def _on_dropped(self, event: events.RefsDropped) -> None:
+        for ref in event.refs:
+            self.program.values.drop(ref)
+        for ref in event.opened:
+            self.program.values.drop(ref, opened=True)
 
     # execute: judge, merge, and only then let calls become ready
 
@@ -199,11 +214,17 @@ class Peer:
         while (message := channel.early.get(channel.expected)) is not None:
             if self.promises.must_hold(message.batch, message.round):
                 return
-            if message.batch.ranges and self.program.at_cap:
+            if (message.batch.ranges or message.parcels) and self.program.at_cap:
                 return
+            if message.parcels and self.program.script and self._must_log(counterpart, message):
+                return  # the log goes on where the replay ends
             del channel.early[channel.expected]
             channel.expected += 1
             self._deliver(counterpart, message)
+
+    def _must_log(self, giver: Counterpart, message: Message) -> bool:
+        """Whether parcels come from somebody whom nobody can run again."""
+        return giver.logged_by_content or (message.hello is not None and not message.hello.replayable)
 
     def _deliver_held(self) -> None:
         """A decision or a commit may have made room for what was held."""
@@ -221,14 +242,27 @@ class Peer:
         counterpart.channel.note_received(batch)
         if batch.committed:
             self.durability.cover_logged_calls()
-        counterpart.outbox.calls.drop_below(message.covered)
+        if message.covered > counterpart.outbox.calls.floor:
+            counterpart.outbox.calls.drop_below(message.covered)
+            counterpart.release_held()
+        counterpart.outgoing.drop_below(message.parcels_covered)
         counterpart.inbox.release(message.released)
+        if message.parcels:
+            self._receive_parcels(counterpart, message.parcels)
         if message.replies:
-            counterpart.outbox.accept_replies(message.first_reply, message.replies)
+            self.program.values.on_replies(counterpart, message.first_reply, message.replies)
             if not self.member.replayable:
                 counterpart.outbox.released = counterpart.outbox.answered
         if message.calls:
             self._receive_calls(counterpart, message.first_call, message.calls)
+
+    def _receive_parcels(self, giver: Counterpart, parcels: tuple[Parcel, ...]) -> None:
+        fresh = self.program.values.on_parcels(giver, parcels)
+        if not self.member.replayable:
+            giver.incoming.covered = giver.incoming.frontier
+        elif fresh and giver.logged_by_content:
+            self.program.record_parcels(giver, fresh)
+            self.durability.note_logged_parcels(giver)
 
     def _receive_calls(self, counterpart: Counterpart, first: Seqno, calls: tuple[bytes, ...]) -> None:
         fresh, differing = counterpart.inbox.accept(first, calls)
@@ -295,7 +329,7 @@ class Peer:
         self._stop(Stop("the store has fenced this incarnation"))
 
     def _on_finished(self, event: events.CallFinished) -> None:
-        counterpart = self.program.finish(event.reply)
+        counterpart = self.program.finish(event.reply, event.passed)
         self._stir(counterpart)
         if counterpart.logged_by_content:
             self.durability.note_logged_call(counterpart)
@@ -326,6 +360,7 @@ class Peer:
         """Nobody will ever ask on behalf of this peer again."""
         counterpart.gone = True
         counterpart.inbox.release(counterpart.inbox.replies.upper)
+        counterpart.outgoing.drop_below(counterpart.outgoing.upper)
 
     def _on_record_loaded(self, event: events.RecordLoaded) -> None:
         """A peer has retired: what it left in its record for this one, calls and replies, is received from there."""
@@ -333,14 +368,17 @@ class Peer:
         first, calls = calls_in_record(event.record, self.id)
         if calls and first <= counterpart.inbox.received:
             self._receive_calls(counterpart, first, calls)
+        self.program.values.on_parcels(counterpart, parcels_in_record(event.record, self.id))
         if counterpart.outbox.calls.upper:
-            counterpart.outbox.accept_replies(*replies_in_record(event.record, self.id))
-            counterpart.outbox.fail_rest(event.record.state)
+            self.program.values.on_replies(counterpart, *replies_in_record(event.record, self.id))
+            self.program.values.fail_rest(counterpart, event.record.state)
+        self.program.values.orphan(counterpart)
 
     # time and rounds
 
     def _on_ticked(self, _: events.Ticked) -> None:
         self.ticks += 1
+        self._deliver_held()
         behind = bool(self.promises.ignored) or (self.program.is_blocked and self.ticks % LOOK_UP_TICKS == 0)
         for counterpart in self.counterparts.values():
             if counterpart.gone or self.promises.ignores(counterpart.peer):
@@ -366,6 +404,9 @@ class Peer:
                 self._emit(ReportSuspicion(peer, incarnation))
         if (caller := self.program.missing_caller) is not None:
             self._emit(FindRecord(caller))
+        if self.ticks % LOOK_UP_TICKS == 0:
+            for giver in self.program.awaited_givers:
+                self._emit(FindRecord(giver))
         self.durability.poll()
         self._try_to_leave()
 
@@ -391,6 +432,7 @@ class Peer:
         for peer in decision.gone:
             if peer in self.counterparts:
                 self._let_go(self.counterparts[peer])
+                self.program.values.orphan(self.counterparts[peer])
         for counterpart in self.counterparts.values():
             self._stir(counterpart)
         self.durability.cover_logged_calls()

@@ -6,6 +6,7 @@ Rules:
 - Every nondeterministic answer is appended to the log or, in replay, recalled from it. A `get` is none: its value
   follows from the callee's log. The outcome of a `wait` is one.
 - No new call runs, and nothing is appended, before the replay's end.
+- Parcels by content and assignments are known from the beginning of a replay: nobody waited for the moment they came.
 - A digest of all that was done goes into every entry; a replay whose digest differs is nondeterminism and stops.
 - Appending waits only while the stash is at its cap, and then only for commits.
 """
@@ -17,11 +18,23 @@ from zlib import crc32
 from lineage_stash.core.counterpart import Counterpart
 from lineage_stash.core.digest import digest
 from lineage_stash.core.effects import Effect, FinishReplay, ReportFault, Resume, RunCall, RunMain, TakeReading
-from lineage_stash.core.entry import Entry, Ran, Read, Waited
-from lineage_stash.core.events import GetStarted, WaitStarted
+from lineage_stash.core.entry import Assigned, Entry, Forwarded, Got, Ran, Read, Scripted, Waited
+from lineage_stash.core.events import (
+    CallSubmitted,
+    GetStarted,
+    ItemYielded,
+    NextStarted,
+    Passed,
+    TaskAssigned,
+    TaskSubmitted,
+    ValuePut,
+    WaitStarted,
+)
 from lineage_stash.core.frontier import START
-from lineage_stash.core.ids import CallId, Index, PeerId, Ref, Seqno
+from lineage_stash.core.ids import OF_PARCEL, CallId, Index, PeerId, Ref, Seqno
 from lineage_stash.core.lineage import Lineage
+from lineage_stash.core.parcels import NO_STREAM, Parcel
+from lineage_stash.core.values import Values
 
 MASK = 0xFFFFFFFF
 
@@ -30,8 +43,10 @@ class Program:
     """The running call, the script of a replay, and the digest of everything done."""
 
     def __init__(self, me: PeerId, lineage: Lineage, counterpart: Callable[[PeerId], Counterpart],
-                 emit: Callable[[Effect], None], *, logs: bool, cap_bytes: int,
+                 emit: Callable[[Effect], None], stir: Callable[[Counterpart], None], *, logs: bool, cap_bytes: int,
                  creator: PeerId | None = None) -> None:  # fmt: skip
+        self.values = Values(me, counterpart, stir, emit, self._record_forwarded)
+        self.stir = stir
         self.me = me
         self.lineage = lineage
         self.counterpart = counterpart
@@ -39,18 +54,25 @@ class Program:
         self.logs = logs
         self.cap_bytes = cap_bytes
         self.creator = creator
-        self.script: deque[Entry] = deque()
+        self.script: deque[Scripted] = deque()
+        self._skipped: deque[int] = deque()
+        """How many entries that nobody follows lie before each one of the script."""
+        self._remaining = 0
+        """How many entries the log has that were not recalled yet."""
+        self.ran_at = START
+        """Where in the log the running call, or the last one, begins."""
         self.replayed = 0
         self.digest = 0
         self.current: Counterpart | None = None
         self.busy = False
         self.leaving = False
-        self.abandoned = 0
+        self.abandons_from: Index | None = None
         self.repeats = False
         self.strayed = False
         self.ready: deque[Counterpart] = deque()
-        self.waiting: GetStarted | WaitStarted | None = None
-        self.last_wanted: dict[PeerId, Seqno] = {}
+        self.waiting: GetStarted | WaitStarted | NextStarted | None = None
+        self._missing_at = 0
+        """The first of the refs that are waited for which was not there when it was looked for."""
         self.wait_ended = False
         self.held_back: Callable[[], None] | None = None
 
@@ -111,8 +133,10 @@ class Program:
             if not isinstance(entry, Ran) or entry.seqno != seqno or entry.digest != self.digest:
                 self._stray(f"{call} ran with other arguments, or after other actions, than in its first run")
                 return
+            self.ran_at = Index(self.position + self._skipped[0])
             self._recalled()
         else:
+            self.ran_at = self.lineage.upper
             content = payload if counterpart.logged_by_content else None
             self.lineage.append(Ran(counterpart.peer, seqno, content, self.digest, self.lineage.take_unlogged()))
         self.emit(RunCall(CallId(counterpart.peer, self.me, seqno), payload))
@@ -120,29 +144,43 @@ class Program:
     def leave(self, abandons_from: Index | None) -> None:
         """Run nothing but what the script still has, up to where it is abandoned."""
         self.leaving = True
-        if abandons_from is not None:
-            self.abandoned = self.lineage.upper - abandons_from
+        self.abandons_from = abandons_from
 
     @property
     def last_call(self) -> Index:
         """Where in the log the last call of the script begins."""
-        calls = [position for position, entry in enumerate(self.script) if isinstance(entry, Ran)]
-        return Index(self.position + calls[-1]) if calls else self.lineage.upper
+        last, at = self.lineage.upper, self.position
+        for entry, skipped in zip(self.script, self._skipped, strict=True):
+            at = Index(at + skipped)
+            if isinstance(entry, Ran):
+                last = at
+            at = Index(at + 1)
+        return last
 
     def _script_goes_on(self) -> bool:
-        if len(self.script) > self.abandoned:
+        if self.script and (self.abandons_from is None or self.position < self.abandons_from):
             return True
         if self.script:
             self.script.clear()
-            self.emit(FinishReplay(self.replayed))
+            self._end_replay()
         return False
 
-    def finish(self, reply: bytes) -> Counterpart:
+    def yield_item(self, event: ItemYielded) -> None:
+        """The running call has something for its caller already."""
+        caller = self.current
+        assert caller is not None, "a call yielded that was not running"
+        self.digest = digest(event.value, self.digest)
+        value = self.values.pass_on(caller, event.value, event.passed)[0] if event.passed else event.value
+        caller.outgoing.fill(caller.outgoing.add(), value, Seqno(caller.inbox.started))
+        self.stir(caller)
+        self.emit(Resume(None))
+
+    def finish(self, reply: bytes, passed: tuple[Passed, ...]) -> Counterpart:
         """The running call has a reply; return whose call it was."""
         caller = self.current
         assert caller is not None, "a call finished that was not running"
         self.digest = digest(reply, self.digest)
-        caller.inbox.finish(reply)
+        caller.inbox.finish(self.values.pass_on(caller, reply, passed)[0] if passed else reply)
         self.current = None
         self.busy = False
         return caller
@@ -164,14 +202,45 @@ class Program:
         """Whether appending must wait for commits."""
         return self.lineage.stash.bytes >= self.cap_bytes
 
-    def submit(self, callee: PeerId, payload: bytes, wanted: bool) -> None:
+    def submit(self, event: CallSubmitted) -> None:
         """Number the call and put it into the outbox."""
         if self.at_cap and not self.script:
-            self.held_back = lambda: self.submit(callee, payload, wanted)
+            self.held_back = lambda: self.submit(event)
             return
+        callee, payload, wanted, passed, awaited = event
         self.digest = digest(payload, self.digest)
-        seqno = self.counterpart(callee).outbox.submit(payload, wanted)
-        self.emit(Resume(Ref(callee, seqno)))
+        self.emit(Resume(self.values.submit(self.counterpart(callee), payload, wanted, passed, awaited)))
+
+    def submit_task(self, event: TaskSubmitted) -> None:
+        """Number the task, and have a runner found for it."""
+        if self.at_cap and not self.script:
+            self.held_back = lambda: self.submit_task(event)
+            return
+        self.digest = digest(event.payload, self.digest)
+        self.emit(Resume(self.values.submit_task(*event)))
+
+    def assign(self, event: TaskAssigned) -> None:
+        """Record which runner a task gets; one that has one already keeps it."""
+        if event.task not in self.values.waiting or self.script:
+            return
+        if self.logs:
+            self.lineage.append(Assigned(event.task, event.runner, self.digest, self.lineage.take_unlogged()))
+        self.values.place(event.task, event.runner)
+
+    def put(self, event: ValuePut) -> None:
+        """Put a value aside; what is in it follows from the log."""
+        self.digest = digest(event.value, self.digest)
+        self.emit(Resume(self.values.put(event.value, event.passed)))
+
+    def _record_forwarded(self, receiver: PeerId, number: int, first: int, count: int) -> None:
+        if self.logs:
+            needs = self.lineage.take_unlogged()
+            self.lineage.append(Forwarded(receiver, number, first, count, self.digest, needs))
+
+    def record_parcels(self, giver: Counterpart, parcels: list[Parcel]) -> None:
+        """Log by content what came from a giver that nobody can run again."""
+        for number, _, value in parcels:
+            self.lineage.append(Got(giver.peer, number, value, self.digest, self.lineage.take_unlogged()))
 
     def read(self, kind: str) -> None:
         """Recall what the outside world said, or have it asked."""
@@ -197,14 +266,11 @@ class Program:
         self.digest = digest(value, self.digest)
         self.emit(Resume(value))
 
-    def wait(self, event: GetStarted | WaitStarted) -> None:
+    def wait(self, event: GetStarted | WaitStarted | NextStarted) -> None:
         """Go on when the values are there; a wait's outcome is recorded or recalled."""
         self.waiting = event
         self.wait_ended = False
-        if isinstance(event, GetStarted):
-            self.last_wanted = {}
-            for callee, seqno in event.refs:
-                self.last_wanted[callee] = max(seqno, self.last_wanted.get(callee, seqno))
+        self._missing_at = 0
         self.try_resume()
 
     def end_wait(self) -> None:
@@ -222,28 +288,37 @@ class Program:
             return
         if isinstance(waiting, GetStarted):
             self._try_get(waiting.refs)
+        elif isinstance(waiting, NextStarted):
+            self._try_next(waiting)
         else:
             self._try_wait(waiting)
 
     def _try_get(self, refs: tuple[Ref, ...]) -> None:
-        """Replies of one callee come in order: until the last one has come, the others need not be looked for."""
-        for callee, last in self.last_wanted.items():
-            if self.counterpart(callee).outbox.answered <= last:
+        """Look where the last look ended: what was there stays there while the program waits."""
+        values = self.values
+        while self._missing_at < len(refs):
+            if not values.is_ready(refs[self._missing_at]):
                 return
-        if all(self.is_ready(ref) for ref in refs):
+            self._missing_at += 1
+        self.waiting = None
+        self.emit(Resume(tuple([values.take(ref) for ref in refs])))
+
+    def _try_next(self, waiting: NextStarted) -> None:
+        known, item = self.values.next_item(waiting.ref, waiting.position)
+        if known:
             self.waiting = None
-            self.emit(Resume(tuple(self.counterpart(callee).outbox.results.pop(seqno) for callee, seqno in refs)))
+            self.emit(Resume(item))
 
     def _try_wait(self, waiting: WaitStarted) -> None:
         if self.script:
             entry = self.script[0]
             if not isinstance(entry, Waited) or entry.digest != self.digest:
                 self._stray(f"a wait where the log has {entry}")
-            elif all(self.is_ready(waiting.refs[position]) for position in entry.ready):
+            elif all(self.values.is_ready(waiting.refs[position]) for position in entry.ready):
                 self._recalled()
                 self._resume_wait(entry.ready)
             return
-        ready = tuple(position for position, ref in enumerate(waiting.refs) if self.is_ready(ref))
+        ready = tuple(position for position, ref in enumerate(waiting.refs) if self.values.is_ready(ref))
         if len(ready) >= waiting.at_least or self.wait_ended:
             if self.logs:
                 self.lineage.append(Waited(ready, self.digest, self.lineage.take_unlogged()))
@@ -254,33 +329,58 @@ class Program:
         self.digest = crc32(repr(ready).encode(), self.digest)
         self.emit(Resume(ready))
 
-    def drop(self, refs: tuple[Ref, ...]) -> None:
-        """Nobody will ask for these results any more."""
-        for callee, seqno in refs:
-            self.counterpart(callee).outbox.drop(seqno)
-
-    def is_ready(self, ref: Ref) -> bool:
-        """Whether the reply to a call has come."""
-        return ref.seqno in self.counterpart(ref.callee).outbox.results
+    @property
+    def awaited_givers(self) -> list[PeerId]:
+        """From whom the program waits for parcels."""
+        waiting = self.waiting
+        if waiting is None:
+            return []
+        refs = (waiting.ref,) if isinstance(waiting, NextStarted) else waiting.refs
+        return list({ref.peer: None for ref in refs if ref.kind == OF_PARCEL and not self.values.is_ready(ref)})
 
     # replay
 
     def begin_replay(self, entries: tuple[Entry, ...]) -> None:
         """Follow `entries`; the payloads that they hold by content count as received."""
-        self.script.extend(entries)
+        self.values.replaying = True
+        self._remaining = len(entries)
+        skipped = 0
         for entry in entries:
-            if isinstance(entry, Ran) and entry.payload is not None:
-                counterpart = self.counterpart(entry.caller)
-                counterpart.logged_by_content = True
-                counterpart.inbox.accept(entry.seqno, (entry.payload,))
-                self.ready.append(counterpart)
-        if not entries:
-            self.emit(FinishReplay(0))
+            skipped += 1
+            if isinstance(entry, Assigned):
+                self.values.plan(entry.task, entry.runner)
+            elif isinstance(entry, Forwarded):
+                self.values.reserve(entry.receiver, entry.number, entry.first, entry.refs)
+            elif isinstance(entry, Got):
+                self._receive_again(entry)
+            else:
+                self.script.append(entry)
+                self._skipped.append(skipped - 1)
+                skipped = 0
+                if isinstance(entry, Ran) and entry.payload is not None:
+                    counterpart = self.counterpart(entry.caller)
+                    counterpart.logged_by_content = True
+                    counterpart.inbox.accept(entry.seqno, (entry.payload,))
+                    self.ready.append(counterpart)
+        self.values.begin_replay()
+        if not self.script:
+            self._end_replay()
+
+    def _receive_again(self, entry: Got) -> None:
+        giver = self.counterpart(entry.giver)
+        giver.logged_by_content = True
+        self.values.on_parcels(giver, (Parcel(entry.number, NO_STREAM, entry.value),))
+
+    def _end_replay(self) -> None:
+        self._skipped.clear()
+        self._remaining = 0
+        self.values.end_replay()
+        self.emit(FinishReplay(self.replayed))
 
     @property
     def position(self) -> Index:
         """The index of the entry that comes next, written or recalled."""
-        return Index(self.lineage.upper - len(self.script))
+        return Index(self.lineage.upper - self._remaining)
 
     @property
     def missing_caller(self) -> PeerId | None:
@@ -291,9 +391,10 @@ class Program:
 
     def _recalled(self) -> None:
         self.script.popleft()
+        self._remaining -= 1 + self._skipped.popleft()
         self.replayed += 1
         if not self.script:
-            self.emit(FinishReplay(self.replayed))
+            self._end_replay()
 
     def _stray(self, what: str) -> None:
         """The program did not do again what it had done: going on would contradict what others saw."""

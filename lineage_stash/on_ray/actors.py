@@ -24,7 +24,7 @@ from lineage_stash.on_ray.methods import CONSTRUCTOR, Method, Methods, methods_o
 from lineage_stash.on_ray.names import Bearer, check_name, put_name
 from lineage_stash.on_ray.present import Now, current
 from lineage_stash.on_ray.process import POLICY
-from lineage_stash.on_ray.runtime import ObjectRef, Runtime
+from lineage_stash.on_ray.runtime import Runtime
 from lineage_stash.shell import address_of
 
 MAX_CRASHES = 3
@@ -66,7 +66,7 @@ class ActorMethod:
         method.check(args, kwargs)
         if self._num_returns == 1:
             return current().submit(self._tie.peer, method.name, args, kwargs)
-        return submit_for_many(self._tie.peer, method.name, args, kwargs, self._num_returns)
+        return current().submit_for(self._tie.peer, method.name, args, kwargs, self._num_returns)
 
     def options(self, **wanted: Any) -> "ActorMethod":
         """The same method, with other options for the calls that are made through it."""
@@ -96,15 +96,6 @@ class ActorMethod:
 
     def __reduce__(self) -> Any:
         return getattr, (ActorHandle(self._tie), self._method.name)
-
-
-def submit_for_many(callee: PeerId, method: str, args: tuple[Any, ...], kwargs: dict[str, Any],
-                    num_returns: int | str) -> list[ObjectRef] | None:  # fmt: skip
-    """Call a method that returns none or several values, each with a ref of its own."""
-    if num_returns == 0:
-        current().submit(callee, method, args, kwargs)
-        return None
-    raise NotImplementedError(f"num_returns={num_returns} is not supported yet: return one value, and take it apart")
 
 
 class ActorHandle:

@@ -8,6 +8,7 @@ import atexit
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FunctionType
 from typing import Any, overload
 
 import ray
@@ -19,14 +20,15 @@ from lineage_stash.on_ray.context import Context, get_runtime_context
 from lineage_stash.on_ray.driver import Driver
 from lineage_stash.on_ray.levels import Durability, level_kept
 from lineage_stash.on_ray.names import check_name, find_name
-from lineage_stash.on_ray.options import DECORATOR_ERROR
+from lineage_stash.on_ray.options import DECORATOR_ERROR, is_cython
 from lineage_stash.on_ray.present import Now, adopt, current, is_initialized
-from lineage_stash.on_ray.runtime import ObjectRef
+from lineage_stash.on_ray.refs import ObjectRef
+from lineage_stash.on_ray.tasks import RemoteFunction
 from lineage_stash.shell import address_of
 
 __all__ = [
     "ActorClass", "ActorHandle", "ActorMethod", "Durability", "ObjectRef", "adopt", "current", "durability", "get",
-    "get_actor", "get_runtime_context", "init", "is_initialized", "kill", "observe", "remote", "set_durability",
+    "get_actor", "get_runtime_context", "init", "is_initialized", "kill", "observe", "put", "remote", "set_durability",
     "shutdown", "wait",
 ]  # fmt: skip
 
@@ -113,9 +115,11 @@ def shutdown(*, wait_for_processes: bool = False, _exiting_interpreter: bool = F
 @overload
 def remote(cls: type, /) -> ActorClass: ...
 @overload
-def remote(**options: Any) -> Callable[[type], ActorClass]: ...
+def remote(function: FunctionType, /) -> RemoteFunction: ...
+@overload
+def remote(**options: Any) -> Callable[[Any], Any]: ...
 def remote(*decorated: Any, **options: Any) -> Any:
-    """Make actors of a class: `@remote`, or `@remote(num_cpus=2)`."""
+    """Make actors of a class, or tasks of a function: `@remote`, or `@remote(num_cpus=2)`."""
     if len(decorated) == 1 and not options and callable(decorated[0]):
         return make_remote(decorated[0], {})
     if decorated or not options:
@@ -123,14 +127,13 @@ def remote(*decorated: Any, **options: Any) -> Any:
     return lambda each: make_remote(each, options)
 
 
-def make_remote(decorated: Any, options: dict[str, Any]) -> ActorClass:
-    """Decorate a class; functions cannot be recovered yet, and say so."""
+def make_remote(decorated: Any, options: dict[str, Any]) -> ActorClass | RemoteFunction:
+    """Decorate a class or a function."""
     if inspect.isclass(decorated):
         return ActorClass(decorated, options)
-    raise TypeError(
-        f"{getattr(decorated, '__name__', decorated)!r} is not a class: tasks are not recovered yet. Decorate it with "
-        "plain ray.remote, and call it from a driver."
-    )
+    if inspect.isfunction(decorated) or is_cython(decorated):
+        return RemoteFunction(decorated, options)
+    raise TypeError("The @ray.remote decorator must be applied to either a function or a class.")
 
 
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
@@ -192,6 +195,16 @@ def durability() -> Durability:
 
 
 # results
+
+
+def put(value: Any) -> ObjectRef:
+    """Put a value aside, as it is now, and pass on its ref instead."""
+    if isinstance(value, ObjectRef | ray.ObjectRef):
+        raise TypeError(
+            "Calling 'put' on an ray.ObjectRef is not allowed. If you really want to do this, you can wrap the "
+            "ray.ObjectRef in a list and call 'put' on it."
+        )
+    return current().put(value)
 
 
 @overload

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 import ray
 
-from lineage_stash.core.ids import Incarnation, PeerId
+from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, PeerId
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.shell import address_of
 
@@ -134,3 +134,21 @@ def start_spare(name: str) -> None:
         runtime_env=HOST_ENVIRONMENT, max_concurrency=2,
     ).remote(None)  # fmt: skip
     host.run.remote()
+
+
+def host_runner(runner: str) -> None:
+    """Live the first life of a runner, as a task of Ray's, until its caller ends it."""
+    from lineage_stash.on_ray.host import Life
+    from lineage_stash.on_ray.present import adopt
+    from lineage_stash.on_ray.process import Process
+
+    address = address_of(PeerId(runner), FIRST_INCARNATION)
+    try:
+        Life(Process(address), PeerId(runner), FIRST_INCARNATION).run(is_task=True)
+    finally:
+        adopt(None)
+
+
+def start_runner(runner: PeerId, options: dict[str, Any]) -> Any:
+    """Have Ray find room for a runner; the ref of the task of Ray's that is its host."""
+    return ray.remote(host_runner).options(max_retries=0, name=f"runner {runner}", **options).remote(runner)

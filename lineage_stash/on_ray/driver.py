@@ -17,16 +17,18 @@ from typing import Any
 import ray
 
 from lineage_stash.core import effects, events
-from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId
+from lineage_stash.core.backlog import Backlog
+from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId, Ref
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads, services
 from lineage_stash.on_ray.control_plane import ControlPlaneAway
 from lineage_stash.on_ray.levels import default_level
 from lineage_stash.on_ray.limits import within_limits
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process
+from lineage_stash.on_ray.refs import ObjectRef
 from lineage_stash.on_ray.registry import COORDINATOR, replica_name
 from lineage_stash.on_ray.replica_sets import lost_replicas
-from lineage_stash.on_ray.runtime import ObjectRef, Runtime, deadline_after, timed_out
+from lineage_stash.on_ray.runtime import Runtime, deadline_after, timed_out
 from lineage_stash.shell import address_of, open_store
 from lineage_stash.store.contract import GetCheckpoint
 
@@ -75,7 +77,6 @@ class Driver(Runtime):
             self.shell.level = default_level(process.plane)
             self.shell.feed(events.MainStarted())
             process.links.reach(COORDINATOR)
-        process.on_ticked = self._end_unreferenced
         process.start_steward()
 
     def _reach_store(self) -> None:
@@ -129,16 +130,19 @@ class Driver(Runtime):
 
     def submit(self, callee: PeerId, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ObjectRef:
         """Call a method of an actor, waiting while too much is under way."""
-        payload = self.pack(method, args, kwargs)
+        packed = self.pack(method, args, kwargs)
+        self.prepare_submission(packed[0], callee)
+        return ObjectRef(self, self._ask(events.CallSubmitted(callee, *packed)))
+
+    def prepare_submission(self, payload: bytes, callee: PeerId | None) -> None:
+        """Look at the network now and then, and wait while too much is under way."""
         self.submitted += 1
         if self.submitted % LOOK_EVERY_CALLS == 0 or len(payload) > LARGE_BYTES or self.stopped is not None:
             self._make_room(callee)
-        return ObjectRef(self, self._ask(events.CallSubmitted(callee, payload)))
 
-    def _make_room(self, callee: PeerId) -> None:
-        """Look at the network, and wait while too much is under way."""
+    def _make_room(self, callee: PeerId | None) -> None:
         self.process.wait(0)
-        kept = self.peer.counterpart(callee).outbox.calls
+        kept = Backlog() if callee is None else self.peer.counterpart(callee).outbox.calls
         while (kept.bytes > MOST_KEPT_BYTES or self.peer.program.at_cap) and self.stopped is None:
             self.process.wait()
         self._check()
@@ -146,24 +150,29 @@ class Driver(Runtime):
     def fetch(self, refs: tuple[ObjectRef, ...], timeout_s: float | None) -> None:
         """Wait until all replies are here."""
         self._check()
-        last: dict[PeerId, int] = {}
-        for ref in refs:
-            callee, seqno = ref.ref
-            if seqno > last.get(callee, -1):
-                last[callee] = seqno
+        wanted = tuple([ref.ref for ref in refs if ref.ref is not None])
+        is_ready = self.peer.program.values.is_ready
         deadline = deadline_after(timeout_s)
-        while not self._all_answered(last):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise timed_out(len(refs), timeout_s)
-            self.process.wait(min(TICK_S, left))
-            self._check()
-        for ref, reply in zip(refs, self._ask(events.GetStarted(tuple(ref.ref for ref in refs))), strict=True):
-            ref._reply = reply
+        for ref in wanted:
+            while not is_ready(ref):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise timed_out(len(refs), timeout_s)
+                self.process.wait(min(TICK_S, left))
+                self._check()
+        for claim, reply in zip(refs, self._ask(events.GetStarted(wanted)), strict=True):
+            claim._reply = reply
 
-    def _all_answered(self, last: dict[PeerId, int]) -> bool:
-        counterparts = self.peer.counterparts
-        return all(counterparts[callee].outbox.answered > seqno for callee, seqno in last.items())
+    def next_item(self, ref: ObjectRef, position: int) -> Ref | None:
+        """Wait for an item of a stream."""
+        assert ref.ref is not None, "a stream is the reply to a call"
+        while True:
+            with self.process.lock:
+                known, item = self.peer.program.values.next_item(ref.ref, position)
+            if known:
+                return item
+            self.process.wait()
+            self._check()
 
     def wait_for(self, refs: list[ObjectRef], count: int, timeout_s: float | None) -> list[int]:
         """Wait until so many have come or time is up."""
@@ -171,12 +180,14 @@ class Driver(Runtime):
         while True:
             self._check()
             with self.process.lock:
-                is_ready = self.peer.program.is_ready
-                ready = [at for at, ref in enumerate(refs) if ref._reply is not None or is_ready(ref.ref)]
+                ready = [at for at, ref in enumerate(refs) if self._is_here(ref.claim)]
             left = deadline - time.monotonic()
             if len(ready) >= count or left <= 0:
                 return ready
             self.process.wait(min(TICK_S, left))
+
+    def _is_here(self, claim: ObjectRef) -> bool:
+        return claim._reply is not None or (claim.ref is not None and self.peer.program.values.is_ready(claim.ref))
 
     def next_created(self) -> int:
         """One after the other."""
@@ -188,6 +199,11 @@ class Driver(Runtime):
         return read()
 
     # actors whose handle was dropped
+
+    def on_ticked(self) -> None:
+        """See whether there are any."""
+        super().on_ticked()
+        self._end_unreferenced()
 
     def _end_unreferenced(self) -> None:
         """Have actors end that nobody can call any more; the request waits its turn behind the calls they have got.

@@ -24,7 +24,7 @@ from ray.actor import exit_actor
 
 from lineage_stash.core import effects, events
 from lineage_stash.core.frontier import START
-from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerId
+from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerId, Ref
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.control_plane import ControlPlaneAway
@@ -36,8 +36,11 @@ from lineage_stash.on_ray.mail import Addressee
 from lineage_stash.on_ray.present import adopt
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
 from lineage_stash.on_ray.program import ActorProgram
+from lineage_stash.on_ray.refs import ObjectRef, saving
 from lineage_stash.on_ray.registry import COORDINATOR
-from lineage_stash.on_ray.runtime import NOTHING, ObjectRef, Runtime, deadline_after, read_now, timed_out
+from lineage_stash.on_ray.resting import rest_in_ray
+from lineage_stash.on_ray.runner import TaskProgram
+from lineage_stash.on_ray.runtime import NOTHING, Runtime, deadline_after, read_now, timed_out
 from lineage_stash.restoring import NoLife, restore
 from lineage_stash.shell import address_of, open_store
 from lineage_stash.store.contract import Level
@@ -45,6 +48,12 @@ from lineage_stash.store.states import Buffer, unpack_state
 
 CAREFUL_CALLS = 64
 """New calls of a recovered life that are sent to the store before they run."""
+
+REACH_S = 2.0
+"""How often a runner sees to it that it has a link to its caller."""
+
+GIVE_BACK_S = 0.01
+"""How long a task waits before it gives its CPU back: longer than small calls take."""
 
 LOOK_S = 0.001
 """While calls follow one another, how often to look at the network and let replies leave."""
@@ -108,6 +117,8 @@ class Life(Runtime):
         self.recalled = False
         self.fault = ""
         self.careful_calls = CAREFUL_CALLS
+        self.is_task = False
+        self.reached_at = 0.0
         self._reading_wanted = False
         self.program: ActorProgram
         self.creation: Creation
@@ -121,9 +132,10 @@ class Life(Runtime):
 
     # beginning
 
-    def run(self) -> None:
-        """Begin, execute calls until the machine stops, and end the process."""
+    def run(self, *, is_task: bool = False) -> None:
+        """Begin, execute calls until the machine stops, and end the process, or the task of Ray's that hosts it."""
         adopt(self)
+        self.is_task = is_task
         if self._begin():
             self.process.start_steward()
             while self.over is None:
@@ -133,7 +145,8 @@ class Life(Runtime):
                 else:
                     self._execute(call)
         self.process.close()
-        exit_actor()
+        if not is_task:
+            exit_actor()
 
     def _begin(self) -> bool:
         process = self.process
@@ -153,7 +166,7 @@ class Life(Runtime):
         process.links.reach(COORDINATOR)
         policy = within_limits(POLICY, process.plane)._replace(checkpoint_every_entries=creation.checkpoint_every)
         process.store = open_store(process.registry.present_set(), history, process.links, process.registry)
-        self.program = ActorProgram(load_class(process.plane, creation.class_digest))
+        self.program = self._make_program(creation)
         found: list[Peer | NoLife] = []
         creator = PeerId(creation.creator)
         with process.lock:
@@ -166,6 +179,28 @@ class Life(Runtime):
         while not found:
             process.wait()
         return self._enter(found[0])
+
+    def on_ticked(self) -> None:
+        """A runner looks for its caller, whichever life that lives, because it may have been forgotten."""
+        super().on_ticked()
+        if isinstance(self.program, TaskProgram):
+            now = time.monotonic()
+            if now - self.reached_at > REACH_S:
+                self.reached_at = now
+                caller = PeerId(self.creation.creator)
+                self.process.links.reach(address_of(caller, self.peer.history.incarnation(caller)))
+
+    def wait(self, began: float) -> None:
+        """Wait on the sockets; what waits longer, in a task of Ray's, gives back what Ray has given to it."""
+        if self.is_task and time.monotonic() - began > GIVE_BACK_S:
+            rest_in_ray()
+        else:
+            super().wait(began)
+
+    def _make_program(self, creation: Creation) -> ActorProgram:
+        if not creation.class_digest:
+            return TaskProgram(self)
+        return ActorProgram(load_class(self.process.plane, creation.class_digest), self)
 
     def _enter(self, peer: Peer | NoLife) -> bool:
         if isinstance(peer, NoLife):
@@ -223,7 +258,8 @@ class Life(Runtime):
 
     def _restore_state(self, effect: effects.RestoreState) -> None:
         assert self.process.store is not None
-        self.program.restore(unpack_state(effect.state, self.process.store.chunks))
+        with saving(self):
+            self.program.restore(unpack_state(effect.state, self.process.store.chunks))
         self.program.note_restored(effect.state)
 
     def _on_captured(self, event: object, chunks: Mapping[bytes, Buffer]) -> None:
@@ -238,7 +274,7 @@ class Life(Runtime):
 
     def _execute(self, call: effects.RunCall) -> None:
         attempt = self._be_careful() if self.incarnation else None
-        reply = self.program.run(call.payload)
+        reply, passed = self.program.run(call.payload, call.call.caller)
         if attempt is not None:
             self.process.plane.delete(attempt)
         now = time.monotonic()
@@ -249,7 +285,7 @@ class Life(Runtime):
             self.process.turns += 1
             if self.program.exit is not None:
                 self.shell.feed(events.KillAsked(self.program.exit))  # first, so that no other call begins
-            self.shell.feed(events.CallFinished(reply))
+            self.shell.feed(events.CallFinished(reply, passed))
             if self._has_call() and now - self.looked_at > LOOK_S:
                 self.looked_at = now
                 self.process.flush_if_due()
@@ -310,29 +346,44 @@ class Life(Runtime):
 
     def fetch(self, refs: tuple[ObjectRef, ...], timeout_s: float | None) -> None:
         """Wait for replies; whether a time-out struck is a determinant and is logged."""
-        wanted = tuple(ref.ref for ref in refs)
+        wanted = tuple([ref.ref for ref in refs if ref.ref is not None])
         if timeout_s is not None:
             ready = self.wait_for(list(refs), len(refs), timeout_s)
             if len(ready) < len(refs):
                 raise timed_out(len(refs) - len(ready), timeout_s)
-        for ref, reply in zip(refs, self._ask(events.GetStarted(wanted)), strict=True):
-            ref._reply = reply
+        for claim, reply in zip(refs, self._ask(events.GetStarted(wanted)), strict=True):
+            claim._reply = reply
+
+    def prepare_submission(self, payload: bytes, callee: PeerId | None) -> None:
+        """The machine holds back what there is no room for."""
+
+    def next_item(self, ref: ObjectRef, position: int) -> Ref | None:
+        """Wait for an item of a stream; whether there is one follows from the log of whoever makes it."""
+        assert ref.ref is not None, "a stream is the reply to a call"
+        item: Ref | None = self._ask(events.NextStarted(ref.ref, position))
+        return item
 
     def wait_for(self, refs: list[ObjectRef], count: int, timeout_s: float | None) -> list[int]:
         """Which had come is a determinant and is logged."""
-        come = [position for position, ref in enumerate(refs) if ref._reply is not None]
+        claims = [ref.claim for ref in refs]
+        come = [position for position, claim in enumerate(claims) if claim._reply is not None]
         if len(come) >= count:
             return come
-        left = [position for position, ref in enumerate(refs) if ref._reply is None]
-        waited = events.WaitStarted(tuple(refs[position].ref for position in left), count - len(come))
+        left = [position for position, claim in enumerate(claims) if claim._reply is None]
+        wanted = tuple([claim.ref for claim in claims if claim._reply is None and claim.ref is not None])
+        waited = events.WaitStarted(wanted, count - len(come))
         deadline = deadline_after(timeout_s)
         with self.process.lock:
             self._answer = NOTHING
             self.shell.feed(waited)
             if self._answer is NOTHING and timeout_s is not None and timeout_s <= 0:
                 self.shell.feed(events.WaitTimedOut())
+        began = time.monotonic()
         while self._answer is NOTHING:
-            self.process.wait(min(TICK_S, max(0.0, deadline - time.monotonic())))
+            if self.is_task and time.monotonic() - began > GIVE_BACK_S:
+                rest_in_ray(max(0.0, deadline - time.monotonic()))
+            else:
+                self.process.wait(min(TICK_S, max(0.0, deadline - time.monotonic())))
             with self.process.lock:
                 if self._answer is NOTHING and time.monotonic() >= deadline:
                     self.shell.feed(events.WaitTimedOut())

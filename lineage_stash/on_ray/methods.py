@@ -12,6 +12,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 CONSTRUCTOR = "__init__"
+STREAMING = "streaming"
+"""How many values a generator returns: one after the other."""
+
 MANY = sys.maxsize
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -90,7 +93,8 @@ def methods_of(cls: type) -> Methods:
     for name, member in inspect.getmembers(cls, is_method):
         found[name] = _parameters(cls, name, member)
         num_returns = getattr(inspect.unwrap(member), "__ray_num_returns__", None)
-        returns[name] = 1 if num_returns is None else num_returns
+        is_generator = inspect.isgeneratorfunction(inspect.unwrap(member))
+        returns[name] = (STREAMING if is_generator else 1) if num_returns is None else num_returns
     if CONSTRUCTOR not in found:
         is_plain = all(getattr(cls, name) is getattr(object, name) for name in ("__new__", CONSTRUCTOR))
         found[CONSTRUCTOR] = () if is_plain else ANYTHING

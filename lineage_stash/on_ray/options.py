@@ -32,6 +32,11 @@ REFUSED_OF_METHODS = {
 """What makes no sense, or cannot be recovered, and what to do instead."""
 
 
+def is_cython(function: object) -> bool:
+    """Whether this is a function that Cython has compiled."""
+    return type(function).__name__ == "cython_function_or_method"
+
+
 def connects_by_itself() -> bool:
     """Whether a script that has not called `init` is initialized on first use: `RAY_ENABLE_AUTO_CONNECT`."""
     return bool(auto_init_hook.enable_auto_connect)
@@ -134,8 +139,6 @@ def check_actor_class(cls: type) -> None:
                 f"{cls.__name__}.{name} is async: the order in which coroutines resume cannot be replayed yet. Make "
                 "it a plain method, or use plain ray.remote for this class."
             )
-        if inspect.isgeneratorfunction(function) and not name.startswith("__"):
-            raise TypeError(f"{cls.__name__}.{name} is a generator: return a list instead, or use plain ray.remote")
         for option, advice in REFUSED_OF_METHODS.items():
             if getattr(function, f"__ray_{option}__", None):
                 raise TypeError(f"{cls.__name__}.{name}: {option} is not supported: {advice}")

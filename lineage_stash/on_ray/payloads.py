@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Any
 
 import cloudpickle
-from ray.exceptions import ActorDiedError, RayError, RayTaskError
+from ray.exceptions import ActorDiedError, OwnerDiedError, RayError, RayTaskError
 
 from lineage_stash.core.digest import HEAD_STARTS, OPAQUE
 
@@ -36,7 +36,23 @@ _BY_REFERENCE = frozenset(("numpy", "pyarrow", "pandas", "builtins"))
 _LENGTHS = Struct("<QI")
 _LENGTH = Struct("<Q")
 
-VALUE, ERROR, DIED = b"v", b"e", b"d"
+VALUE, ERROR, DIED, PARTS = b"v", b"e", b"d", b"p"
+
+RETURNS = "\0"
+"""Separates a method from how many values it returns, where that is not one."""
+
+
+class RefOrphaned(OwnerDiedError):  # type: ignore[misc]
+    """Whoever passed on a ref has gone for good before it had the value."""
+
+    def __init__(self) -> None:
+        super().__init__("", None, "")
+
+    def __str__(self) -> str:
+        return (
+            "The value of this ref will never come: the script that passed it on crashed before it had the value. "
+            "Start the script again, or have an actor make the call, because actors are recovered."
+        )
 
 
 def _is_plain(value: object) -> bool:
@@ -141,7 +157,40 @@ def name_of(payload: bytes) -> str:
     return _named(payload, HEAD_STARTS + payload[1])[0]
 
 
+def spell(method: str, returns: int | str) -> str:
+    """A method, and how many values it returns."""
+    return method if returns == 1 else f"{method}{RETURNS}{returns}"
+
+
+def returns_of(spelled: str) -> tuple[str, int | str]:
+    """The method, and how many values it returns."""
+    method, _, returns = spelled.partition(RETURNS)
+    return method, int(returns) if returns.isdigit() else returns or 1
+
+
 # replies
+
+
+def pack_parts(replies: list[bytes]) -> bytes:
+    """The values of a call that returns several."""
+    lengths = b"".join(_LENGTH.pack(len(reply)) for reply in replies)
+    return _opaque(PARTS + str(len(replies)).encode(), lengths, *replies)
+
+
+def part_of(reply: bytes, part: int) -> bytes:
+    """One of several values; whatever else the reply says, it says of each of them."""
+    if part < 0 or reply[:1] != _OPAQUE or reply[HEAD_STARTS : HEAD_STARTS + 1] != PARTS:
+        return reply
+    start = HEAD_STARTS + reply[1]
+    count = int(reply[HEAD_STARTS + 1 : start])
+    lengths = [_LENGTH.unpack_from(reply, start + number * _LENGTH.size)[0] for number in range(count)]
+    lower = start + count * _LENGTH.size + sum(lengths[:part])
+    return reply[lower : lower + lengths[part]]
+
+
+def is_error(reply: bytes) -> bool:
+    """Whether a reply says that its call failed."""
+    return not reply or (reply[0] == OPAQUE and reply[HEAD_STARTS : HEAD_STARTS + 1] in (ERROR, DIED))
 
 
 def pack_value(value: Any) -> bytes:
@@ -173,6 +222,8 @@ def pack_death(text: str) -> bytes:
 
 def unpack_value(reply: bytes) -> Any:
     """The value, or raise what the call raised."""
+    if not reply:
+        raise RefOrphaned
     if reply[0] == PLAIN:
         return marshal.loads(memoryview(reply)[1:])
     start = HEAD_STARTS + reply[1]

@@ -19,8 +19,8 @@ class Now:
     actors: ClassVar[list[PeerId]] = []
 
 
-def adopt(runtime: Runtime) -> None:
-    """This process lives the life of an actor."""
+def adopt(runtime: Runtime | None) -> None:
+    """This process lives the life of an actor, or does so no more."""
     Now.runtime = runtime
 
 

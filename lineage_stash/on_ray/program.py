@@ -14,14 +14,19 @@ import os
 import struct
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from lineage_stash.core import events
+from lineage_stash.core.events import Passed
+from lineage_stash.core.ids import PeerId
 from lineage_stash.on_ray import payloads
-from lineage_stash.on_ray.methods import CONSTRUCTOR
+from lineage_stash.on_ray.methods import CONSTRUCTOR, STREAMING
 from lineage_stash.on_ray.pickling import pickle_state, unpickle_state
+from lineage_stash.on_ray.refs import saving
+from lineage_stash.on_ray.runtime import Runtime
 from lineage_stash.store.chunks import DIGEST_BYTES
 from lineage_stash.store.states import Buffer, digests_of_state, pack_state
 from lineage_stash.wire.loop import Loop
@@ -52,12 +57,25 @@ GENERIC: dict[str, Callable[..., Any]] = {
 }
 """What every actor can be asked for, whatever its class, as in Ray."""
 
+Reply = tuple[bytes, tuple[Passed, ...]]
+"""What a call answers, and the refs in it."""
+
+
+def _yield_all(runtime: Runtime, items: Iterable[Any]) -> int:
+    """Give the caller each item as it comes; how many there were."""
+    count = 0
+    for item in items:
+        runtime.yield_item(item)
+        count += 1
+    return count
+
 
 class ActorProgram:
     """One object, and how many actors it has created."""
 
-    def __init__(self, cls: type) -> None:
+    def __init__(self, cls: type, runtime: Runtime) -> None:
         self.cls = cls
+        self.runtime = runtime
         self.instance: Any = None
         self.failure: str | None = None
         self.exit: bytes | None = None
@@ -68,35 +86,49 @@ class ActorProgram:
 
     # calls
 
-    def run(self, payload: bytes) -> bytes:
-        """Run a call; its reply, whether it returned or raised."""
-        method = "?"
+    def run(self, payload: bytes, caller: PeerId) -> Reply:
+        """Run a call; its reply, whether it returned or raised, and the refs in it."""
+        method, runtime = "?", self.runtime
         try:
-            method, args, kwargs = payloads.unpack_call(payload)
+            spelled, args, kwargs = runtime.open_call(payload, caller)
+            method, returns = payloads.returns_of(spelled)
             if method == CONSTRUCTOR:
                 self.instance = self.cls(*args, **kwargs)
-                return payloads.pack_value(None)
+                return payloads.pack_value(None), ()
             if self.failure is not None:
-                return payloads.pack_death(self.failure)
-            if method in GENERIC:
-                return payloads.pack_value(GENERIC[method](self.instance, *args, **kwargs))
-            return payloads.pack_value(getattr(self.instance, method)(*args, **kwargs))
+                return payloads.pack_death(self.failure), ()
+            value = self.function(method)(*args, **kwargs)
+            if returns == STREAMING:
+                value, returns = _yield_all(runtime, value), 1
+            return runtime.pack_result(value, returns)[:2]
         except SystemExit as error:
             self.exit = payloads.pack_death(f"The actor {self.cls.__name__} is dead: {_describe_exit(method, error)}.")
-            return self.exit
+            return self.exit, ()
         except BaseException as error:  # noqa: BLE001 - it is the caller's to handle
             if method == CONSTRUCTOR:
                 text = "".join(traceback.format_exception(error))
                 self.failure = f"The actor died because of an error raised in its creation task:\n{text}"
-                return payloads.pack_death(self.failure)
-            return payloads.pack_error(f"{self.cls.__name__}.{method}", error)
+                return payloads.pack_death(self.failure), ()
+            return payloads.pack_error(self.title(method), error), ()
+
+    def function(self, method: str) -> Callable[..., Any]:
+        """What is run for a method."""
+        if method in GENERIC:
+            return partial(GENERIC[method], self.instance)
+        found: Callable[..., Any] = getattr(self.instance, method)
+        return found
+
+    def title(self, method: str) -> str:
+        """What a method is called in errors."""
+        return f"{self.cls.__name__}.{method}"
 
     # state
 
     def _pack(self) -> bytes:
         saves = getattr(self.instance, "__ray_save__", None)
         state = saves() if saves is not None else self.instance
-        return pickle_state((saves is not None, state, self.failure, self.created), self.cls)
+        with saving(self.runtime):
+            return pickle_state((saves is not None, state, self.failure, self.created), self.cls)
 
     def restore(self, state: bytes) -> None:
         """Go on from a copy."""

@@ -3,54 +3,50 @@
 Rules:
 - The machine's answers are taken under the lock that the question was asked under.
 - A thread that has to wait does it on the sockets.
-- What a ref's reply was is kept in the ref once it was asked for, so that it can be asked for again.
 """
 
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any, NamedTuple
 
+import ray
 from ray.exceptions import GetTimeoutError
 
 from lineage_stash.core import effects, events
-from lineage_stash.core.ids import PeerId, Ref
+from lineage_stash.core.events import Passed
+from lineage_stash.core.ids import OF_PARCEL, OF_TASK, PeerId, Ref
+from lineage_stash.core.parcels import is_parceled, unwrap
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads
+from lineage_stash.on_ray.dispatcher import Dispatcher
+from lineage_stash.on_ray.links import Link
+from lineage_stash.on_ray.methods import STREAMING
 from lineage_stash.on_ray.process import Process
+from lineage_stash.on_ray.refs import WHOLE, Argument, ObjectRef, ObjectRefGenerator, opening, passing
 from lineage_stash.on_ray.spool import FileSpool
 from lineage_stash.shell import Shell
 
 NOTHING = object()
 FOR_EVER_S = 1e9
 
+MOST_WAITERS = 64
+"""Futures that are waited for at once; further ones wait for one of these."""
 
-class ObjectRef:
-    """A claim on the result of a call, as in Ray: `get` it, `wait` for it, pass it as an argument."""
 
-    __slots__ = ("__weakref__", "_reply", "_runtime", "ref")
+class Packed(NamedTuple):
+    """Something as bytes, and the refs that are passed on with it: first those that it cannot do without."""
 
-    def __init__(self, runtime: "Runtime", ref: Ref) -> None:
-        self.ref = ref
-        self._runtime = runtime
-        self._reply: bytes | None = None
+    payload: bytes
+    passed: tuple[Passed, ...]
+    awaited: int
 
-    def __repr__(self) -> str:
-        return f"ObjectRef({self.ref.callee}#{self.ref.seqno})"
 
-    def __hash__(self) -> int:
-        return hash(self.ref)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectRef) and other.ref == self.ref
-
-    def __del__(self) -> None:
-        if self._reply is None:
-            self._runtime.dropped.append(self.ref)
-
-    def __reduce__(self) -> Any:
-        return self._runtime.reduce_ref(self)
+def _packed(payload: bytes, found: list[ObjectRef], awaited: int = 0) -> Packed:
+    return Packed(payload, tuple([ref.to_pass() for ref in found]), awaited)
 
 
 class Runtime(ABC):
@@ -64,11 +60,14 @@ class Runtime(ABC):
     def __init__(self, process: Process) -> None:
         self.process = process
         self.spool = FileSpool()
-        self.dropped: deque[Ref] = deque()
+        self.dropped: deque[tuple[Ref, bool]] = deque()
+        """Refs that nobody has any more, and whether their values were opened."""
+        self.dispatcher = Dispatcher(self)
         self._answer: object = NOTHING
         self._orders: dict[type, Callable[[Any], None]] = {
             effects.Resume: self._resume,
             effects.RunMain: lambda _: None,
+            effects.OfferTask: lambda effect: self.dispatcher.offer(effect.task),
         }
 
     def live(self, peer: Peer) -> None:
@@ -78,6 +77,18 @@ class Runtime(ABC):
         assert process.store is not None
         process.shell = Shell(peer, transport=process.links, membership=process.registry, outside=self, executor=self,
                               store=process.store)  # fmt: skip
+        process.on_message = self._on_message
+        process.on_arrival = self.dispatcher.on_arrival
+        process.on_ticked = self.on_ticked
+
+    def _on_message(self, _: Link, body: bytes) -> None:
+        self.shell.on_frame(body)
+        if self.dispatcher.runners:
+            self.dispatcher.on_message()
+
+    def on_ticked(self) -> None:
+        """Some time has passed."""
+        self.dispatcher.on_ticked()
 
     @property
     def shell(self) -> Shell:
@@ -114,22 +125,111 @@ class Runtime(ABC):
 
     # what the user's code asks for
 
+    @cached_property
+    def waiters(self) -> ThreadPoolExecutor:
+        """Threads that wait for values on behalf of futures."""
+        return ThreadPoolExecutor(MOST_WAITERS, "stash waiter")
+
     def submit(self, callee: PeerId, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ObjectRef:
         """Call a method of an actor."""
-        payload = self.pack(method, args, kwargs)
-        return ObjectRef(self, self._ask(events.CallSubmitted(callee, payload)))
+        return ObjectRef(self, self._ask(events.CallSubmitted(callee, *self.pack(method, args, kwargs))))
 
-    def pack(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """A call as bytes, with the values of the refs among its arguments."""
+    def submit_for(self, callee: PeerId, method: str, args: tuple[Any, ...], kwargs: dict[str, Any],
+                   returns: int | str) -> Any:  # fmt: skip
+        """Call a method that returns no value, several values, or a stream of them."""
+        return self.divide(self.submit(callee, payloads.spell(method, returns), args, kwargs), returns)
+
+    def submit_task(self, function: str, args: tuple[Any, ...], kwargs: dict[str, Any], returns: int | str) -> Any:
+        """Have a function run wherever there is room."""
+        payload, _, passed, awaited = self.pack(payloads.spell(function, returns), args, kwargs)
+        self.prepare_submission(payload, None)
+        return self.divide(ObjectRef(self, self._ask(events.TaskSubmitted(payload, True, passed, awaited))), returns)
+
+    @abstractmethod
+    def prepare_submission(self, payload: bytes, callee: PeerId | None) -> None:
+        """Make room for a call."""
+
+    def divide(self, ref: ObjectRef, returns: int | str) -> Any:
+        """What a call gives to its caller: a ref, several, none, or a stream of them."""
+        if returns == 1:
+            return ref
+        if returns == STREAMING:
+            return ObjectRefGenerator(ref)
+        assert isinstance(returns, int), f"{returns} is not a number of values"
+        return [ObjectRef(self, ref.ref, None, "", part, ref) for part in range(returns)] if returns else None
+
+    def pack(self, method: str, args: tuple[Any, ...],
+             kwargs: dict[str, Any]) -> tuple[bytes, bool, tuple[Passed, ...], int]:  # fmt: skip
+        """A call as bytes; whether its reply is wanted; the refs in it, and how many of them are arguments."""
+        found: list[ObjectRef] = []
         for value in args:
             if type(value) is ObjectRef:
-                args = tuple(self.get_one(each) if type(each) is ObjectRef else each for each in args)
+                args = tuple([self._stand_in(each, found) for each in args])
                 break
         if kwargs:
-            kwargs = {
-                name: self.get_one(each) if type(each) is ObjectRef else each for name, each in kwargs.items()
-            }  # fmt: skip
-        return payloads.pack_call(method, args, kwargs)
+            kwargs = {name: self._stand_in(each, found) for name, each in kwargs.items()}
+        awaited = len(found)
+        with passing(found):
+            payload = payloads.pack_call(method, args, kwargs)
+        return payload, True, tuple([ref.to_pass() for ref in found]) if found else (), awaited
+
+    def _stand_in(self, value: Any, found: list[ObjectRef]) -> Any:
+        if type(value) is not ObjectRef:
+            return value
+        found.append(value.claim)
+        return Argument(len(found) - 1, value._part)
+
+    def put(self, value: Any) -> ObjectRef:
+        """Put a value aside, as it is now."""
+        found: list[ObjectRef] = []
+        with passing(found):
+            reply = payloads.pack_value(value)
+        if found:
+            return ObjectRef(self, self._ask(events.ValuePut(reply, _packed(reply, found).passed)))
+        return ObjectRef(self, None, reply, f"{self.id}:put:{self.next_created()}")
+
+    def put_into_ray(self, ref: ObjectRef) -> Any:
+        """A ref of Ray's own with the same value, or that fails as this one does."""
+        reply = self._reply_of(ref)
+        if payloads.is_error(reply):
+            return _raise_in_ray.remote(reply)
+        return ray.put(self.get_one(ref))
+
+    # running a call
+
+    def open_call(self, wrapped: bytes, caller: PeerId) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+        """The method and the arguments of a call, with the values of those that were refs."""
+        payload, first, count = unwrap(wrapped)
+        if not count:
+            return payloads.unpack_call(payload)
+        with opening(self, caller, first, []):
+            method, args, kwargs = payloads.unpack_call(payload)
+        stand_ins = [each for each in (*args, *kwargs.values()) if type(each) is Argument]
+        if not stand_ins:
+            return method, args, kwargs
+        refs = {each.position: ObjectRef(self, Ref(caller, first + each.position, OF_PARCEL)) for each in stand_ins}
+        self.fetch(tuple(refs.values()), None)
+
+        def value_of(each: Any) -> Any:
+            return self._open(refs[each.position], each.part) if type(each) is Argument else each
+
+        return method, tuple([value_of(each) for each in args]), {name: value_of(each) for name, each in kwargs.items()}
+
+    def pack_result(self, value: Any, returns: int | str) -> Packed:
+        """What a call returned, as one value or as several."""
+        found: list[ObjectRef] = []
+        with passing(found):
+            if returns in (0, 1):
+                reply = payloads.pack_value(value if returns else None)
+            else:
+                assert isinstance(returns, int), "a stream was taken apart by whoever ran it"
+                reply = payloads.pack_parts([payloads.pack_value(each) for each in _several(value, returns)])
+        return _packed(reply, found)
+
+    def yield_item(self, value: Any) -> None:
+        """Give the caller an item before the call is finished."""
+        reply, passed, _ = self.pack_result(value, 1)
+        self._ask(events.ItemYielded(reply, passed))
 
     def _ask(self, event: object) -> Any:
         """Tell the machine something, and wait for its answer."""
@@ -140,28 +240,76 @@ class Runtime(ABC):
             self._answer = NOTHING
             self.shell.feed(event)
             answer = self._answer
-        while answer is NOTHING:
-            self.process.wait()
-            answer = self._answer
+        if answer is NOTHING:
+            began = time.monotonic()
+            while answer is NOTHING:
+                self.wait(began)
+                answer = self._answer
         return answer
 
+    def wait(self, _began: float) -> None:
+        """Wait on the sockets for what was asked for at that time."""
+        self.process.wait()
+
     def _let_go(self) -> None:
-        refs = tuple(self.dropped.popleft() for _ in range(len(self.dropped)))
-        self.shell.feed(events.RefsDropped(refs))
+        dropped = [self.dropped.popleft() for _ in range(len(self.dropped))]
+        unopened = tuple([ref for ref, opened in dropped if not opened])
+        self.shell.feed(events.RefsDropped(unopened, tuple([ref for ref, opened in dropped if opened])))
+
+    def on_dropped(self, ref: Ref, reply: bytes | None, inner: list[ObjectRef] | None) -> None:
+        """Nobody has this ref any more; those inside its value that somebody has found go their own ways."""
+        self.dropped.append((ref, inner is not None))
+        if inner is not None and reply is not None:
+            _, first, count = unwrap(reply)
+            found = {each.ref.number: each.ref.peer for each in inner if each.ref is not None}
+            giver = next(iter(found.values()), None)
+            if giver is not None:
+                rest = [Ref(giver, number, OF_PARCEL) for number in range(first, first + count) if number not in found]
+                self.dropped.extend([(each, False) for each in rest])
 
     def get_one(self, ref: ObjectRef, timeout_s: float | None = None) -> Any:
         """The value of a ref; raises what the call raised."""
-        if ref._reply is None:
-            self.fetch((ref,), timeout_s)
-        assert ref._reply is not None
-        return payloads.unpack_value(ref._reply)
+        claim = ref.claim
+        if claim._reply is None:
+            self.fetch((claim,), timeout_s)
+        return self._open(claim, ref._part)
 
     def get_all(self, refs: Sequence[ObjectRef], timeout_s: float | None) -> list[Any]:
         """The values of several refs."""
-        missing = {id(ref): ref for ref in refs if ref._reply is None}
+        missing = {id(ref.claim): ref.claim for ref in refs if ref.claim._reply is None}
         if missing:
             self.fetch(tuple(missing.values()), timeout_s)
-        return [payloads.unpack_value(ref._reply) for ref in refs if ref._reply is not None]
+        return [self._open(ref.claim, ref._part) for ref in refs]
+
+    def _reply_of(self, ref: ObjectRef) -> bytes:
+        claim = ref.claim
+        if claim._reply is None:
+            self.fetch((claim,), None)
+        assert claim._reply is not None, "it was fetched"
+        return claim._reply
+
+    def has_failed(self, ref: ObjectRef) -> bool:
+        """Whether a call has raised something."""
+        return payloads.is_error(unwrap(self._reply_of(ref))[0])
+
+    def _open(self, claim: ObjectRef, part: int) -> Any:
+        """The value in a reply that is here; the refs in it are the same however often it is opened."""
+        reply = claim._reply
+        assert reply is not None, "only what is here can be opened"
+        if not is_parceled(reply):
+            return payloads.unpack_value(reply if part == WHOLE else payloads.part_of(reply, part))
+        inner, first, _ = unwrap(reply)
+        if claim._inner is None:
+            claim._inner = []
+        with opening(self, self._giver_of(claim), first, claim._inner):
+            return payloads.unpack_value(payloads.part_of(inner, part))
+
+    def _giver_of(self, claim: ObjectRef) -> PeerId:
+        """Who has numbered the parcels that a reply refers to."""
+        assert claim.ref is not None, "what has refs in it is known to the peer"
+        if claim.ref.kind == OF_TASK:
+            return self.peer.program.values.placed[claim.ref.number].peer
+        return claim.ref.peer
 
     @abstractmethod
     def fetch(self, refs: tuple[ObjectRef, ...], timeout_s: float | None) -> None:
@@ -172,6 +320,10 @@ class Runtime(ABC):
         """Wait until so many have come or time is up; the positions of those that have."""
 
     @abstractmethod
+    def next_item(self, ref: ObjectRef, position: int) -> Ref | None:
+        """Wait for an item of a stream; None if there is no such."""
+
+    @abstractmethod
     def next_created(self) -> int:
         """The number of the next actor that this peer creates; the same in a replay."""
 
@@ -179,12 +331,20 @@ class Runtime(ABC):
     def observe(self, read: Callable[[], Any]) -> Any:
         """Ask the outside world once, however often this is replayed."""
 
-    def reduce_ref(self, ref: ObjectRef) -> Any:
-        """A ref cannot leave its process yet."""
-        raise TypeError(
-            f"{ref!r} cannot be passed inside another object: pass it as an argument of its own (it is then resolved), "
-            "or get() it first"
-        )
+
+@ray.remote(num_cpus=0, max_retries=0)  # type: ignore[untyped-decorator]
+def _raise_in_ray(reply: bytes) -> None:
+    """A task of Ray's that fails as a call has failed."""
+    payloads.unpack_value(reply)
+
+
+def _several(value: Any, count: int) -> Sequence[Any]:
+    if not isinstance(value, list | tuple) and not hasattr(value, "__iter__"):
+        raise ValueError(f"the call should have returned {count} values, but returned one {type(value).__name__}")
+    values = list(value)
+    if len(values) != count:
+        raise ValueError(f"the call should have returned {count} values, but returned {len(values)}")
+    return values
 
 
 def read_now(read: Callable[[], Any]) -> bytes:

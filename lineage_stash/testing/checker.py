@@ -8,7 +8,7 @@ number of the invariant and the story of whoever is involved.
 from typing import TYPE_CHECKING
 
 from lineage_stash.core.checkpoint import age
-from lineage_stash.core.entry import size_bytes
+from lineage_stash.core.entry import Scripted, size_bytes
 from lineage_stash.core.frontier import START
 from lineage_stash.core.history import Decision
 from lineage_stash.core.ids import Epoch, Index, PeerId
@@ -42,7 +42,8 @@ class Checker(Following):
         if peer.program.script:
             log = self.logs.get(peer.id, [])
             lower = peer.program.position
-            if [ghost.entry for ghost in log[lower : peer.lineage.upper]] != list(peer.program.script):
+            survived = [ghost.entry for ghost in log[lower : peer.lineage.upper]]
+            if [entry for entry in survived if isinstance(entry, Scripted)] != list(peer.program.script):
                 self.fail("3 replay equality", f"{peer.id} restored another log than the one that survived", peer.id)
         restored = peer.durability.checkpoint_under_way
         if restored is not None:

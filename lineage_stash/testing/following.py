@@ -297,7 +297,7 @@ class Following(Ghosts):
 
     def _check_run(self, followed: Followed, peer: Peer, effect: effects.RunCall) -> None:
         call = effect.call
-        position = Index(peer.program.position - 1)
+        position = peer.program.ran_at
         _, needs = self.calls.get(call, (0, {}))
         if position >= followed.progress[2] and self._caller_is_current(call.caller, needs):
             for needed, upper in needs.items():
@@ -334,9 +334,10 @@ class Following(Ghosts):
         call = self.running[process.address]
         started_next = any(isinstance(effect, effects.RunCall) for effect in result)
         position = Index(peer.program.position - started_next)
-        answered = (position, event.reply, process.fingerprint())
+        began = next(at for at, (ran, _) in self.runs[peer.id].items() if ran == call)
+        answered = (began, event.reply, process.fingerprint())
         needs = dict(self.followed[process.address].needs)
-        before = self.replies.setdefault(call, (answered, needs))
+        before = self.replies.setdefault(call, (answered, needs, position))
         if before[0] != answered and self.world.schedule.strays:
             self.strayed[process.address] = f"{peer.id} answered {call} otherwise than before"
         elif before[0] != answered:

@@ -55,7 +55,8 @@ class Ghosts:
         self.story = Story(world)
         self.logs: dict[PeerId, list[GhostEntry]] = {}
         self.runs: dict[PeerId, dict[Index, tuple[CallId, int]]] = {}
-        self.replies: dict[CallId, tuple[tuple[Index, bytes, int], Frontier]] = {}
+        self.replies: dict[CallId, tuple[tuple[Index, bytes, int], Frontier, Index]] = {}
+        """Where a call began, what it answered and what state it left; all it depended on; where it ended."""
         self.calls: dict[CallId, tuple[Incarnation, Frontier]] = {}
         self.outputs: dict[tuple[PeerId, int], bytes] = {}
         self.emitted: dict[tuple[PeerId, int], tuple[Frontier, bytes, Index]] = {}
@@ -146,7 +147,7 @@ class Ghosts:
         runs = self.runs.get(peer, {})
         for position in [position for position in runs if position >= index]:
             del runs[position]
-        for call, ((position, _, _), needs) in list(self.replies.items()):
+        for call, (_, needs, position) in list(self.replies.items()):
             if (call.callee == peer and position > index) or needs.get(peer, START) > index:
                 del self.replies[call]
         for key, (needs, _, position) in list(self.emitted.items()):

@@ -16,7 +16,7 @@ from lineage_stash.shell import Shell, open_store
 from lineage_stash.store.contract import ReplicaId, ReplicaSet, Ticket
 from lineage_stash.store.states import Buffer, pack_state, unpack_state
 from lineage_stash.store.succession import Succession
-from lineage_stash.testing.programs import Running, State, run_call, run_main
+from lineage_stash.testing.programs import Running, State, run_call, run_main, runner_name
 
 if TYPE_CHECKING:
     from lineage_stash.testing.world import World
@@ -306,14 +306,28 @@ class Process:
         elif isinstance(effect, effects.RunCall):
             if self.world.schedule.strays and self.address[0] == "a":
                 self.state.mix(bytes((self.world.draw.randrange(256),)))
-            self.running = run_call(self.state, effect.payload)
+            self.running = run_call(self.state, effect.call.caller, effect.payload)
             self._go_on(None)
+        elif isinstance(effect, effects.OfferTask):
+            self.world.later(self.world.delay(), lambda: self.when_awake(lambda: self._assign(effect.task)))
         elif isinstance(effect, effects.Resume):
             self._go_on(effect.answer)
+
+    def _assign(self, task: int) -> None:
+        """Give a task to a runner of this peer's that has nothing to do; a new one, where there is none."""
+        number = 0
+        while (outbox := self.peer.counterpart(runner_name(self.name, number)).outbox).answered < outbox.calls.upper:
+            number += 1
+        runner = runner_name(self.name, number)
+        self.world.start_runner(runner)
+        self._feed(events.TaskAssigned(task, runner))
 
     def _go_on(self, answer: object) -> None:
         assert self.running is not None
         event = self.running.send(answer)
+        while isinstance(event, events.RefsDropped):
+            self._feed(event)
+            event = self.running.send(None)
         if isinstance(event, events.WaitStarted) and self.world.draw.random() < 0.2:
             self._time_out_later(event)
         if self.world.draw.random() < 0.1:

@@ -3,7 +3,7 @@
 from random import Random
 from typing import NamedTuple
 
-from lineage_stash.testing.programs import Plan, draw_plan, without_emits
+from lineage_stash.testing.programs import Plan, draw_plan, with_refs, without_emits
 
 
 class Fault(NamedTuple):
@@ -72,11 +72,23 @@ FAULT_KINDS = (
 
 
 STORE_SALT = 0x5707E
+REFS_SALT = 0x2EF5
 MOST_REPLICAS = 3
 
 
 def draw_schedule(seed: int) -> Schedule:
-    """The schedule of a seed."""
+    """The schedule of a seed; in half of them programs pass refs on and have tasks run."""
+    schedule = _draw_schedule(seed)
+    apart = Random(seed ^ REFS_SALT)
+    if apart.random() < 0.5:
+        return schedule
+    drivers = tuple(
+        driver._replace(plan=with_refs(apart, driver.plan, schedule.actors, -1)) for driver in schedule.drivers
+    )
+    return schedule._replace(drivers=drivers)
+
+
+def _draw_schedule(seed: int) -> Schedule:
     draw = Random(seed)
     nodes = draw.randrange(3, 6)
     actors = draw.randrange(2, 5)

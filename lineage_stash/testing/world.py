@@ -69,6 +69,7 @@ class World:
         self.registry_away_until = 0
         self.members: dict[PeerId, Member] = {}
         self.retired: dict[PeerId, None] = {}
+        self.runners: dict[PeerId, None] = {}
         self.decisions: list[Decision] = []
         self.open_rounds: list[tuple[int, Dead]] = []
         self.faults = list(schedule.faults)
@@ -134,8 +135,8 @@ class World:
     @property
     def quiet(self) -> bool:
         """Whether every actor lives, has caught up, runs nothing, and has all its lineage committed."""
-        for number in range(self.schedule.actors):
-            process = self.current(actor_name(number))
+        for name in (*map(actor_name, range(self.schedule.actors)), *self.runners):
+            process = self.current(name)
             if process is None or process.shell is None or not process.alive:
                 return False
             peer = process.peer
@@ -193,6 +194,13 @@ class World:
         node = NodeId(f"n{self.draw.randrange(self.schedule.nodes)}")
         self.register(Member(name, node, driver.replayable))
         self.start(name)
+
+    def start_runner(self, name: PeerId) -> None:
+        """Start a runner of tasks, unless it was started already."""
+        if name not in self.members:
+            self.runners[name] = None
+            self.register(Member(name, NodeId(f"n{self.draw.randrange(self.schedule.nodes)}"), True))
+            self.start(name)
 
     @property
     def coordinator(self) -> str | None:

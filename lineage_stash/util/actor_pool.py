@@ -10,7 +10,7 @@ from typing import Any
 
 import lineage_stash
 from lineage_stash.on_ray.actors import ActorHandle
-from lineage_stash.on_ray.runtime import ObjectRef
+from lineage_stash.on_ray.refs import ObjectRef
 
 Work = Callable[[ActorHandle, Any], ObjectRef]
 

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from lineage_stash.core.batch import Range
-from lineage_stash.core.entry import Entry, Ran, Read, Waited
+from lineage_stash.core.entry import Assigned, Entry, Forwarded, Got, Ran, Read, Waited
 from lineage_stash.core.frontier import Positions
 from lineage_stash.core.history import Beginning, Decision, History
 from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId, Round, Seqno
@@ -62,4 +62,7 @@ entries = st.one_of(
     st.builds(Ran, peers, numbers, st.none() | blobs, digests, positions),
     st.builds(Read, blobs, digests, positions),
     st.builds(Waited, st.lists(st.integers(0, 300), max_size=4).map(tuple), digests, positions),
+    st.builds(Got, peers, numbers, blobs, digests, positions),
+    st.builds(Assigned, numbers, peers, digests, positions),
+    st.builds(Forwarded, peers, numbers, numbers, numbers, digests, positions),
 )

@@ -12,13 +12,27 @@ from lineage_stash import codec
 from lineage_stash.codec import FrameError, decode, encode, pack_span, unpack_body, unpack_span, unpack_spans
 from lineage_stash.core.batch import EMPTY, Batch, Range
 from lineage_stash.core.channel import UNNUMBERED, Channel, Message
-from lineage_stash.core.checkpoint import CallsFrom, CallsTo, Checkpoint
+from lineage_stash.core.checkpoint import CallsFrom, CallsTo, Checkpoint, Task, Tasks
 from lineage_stash.core.entry import Entry, Ran
 from lineage_stash.core.events import Decided, GatherAnswered, GatherAsked, Suspected
 from lineage_stash.core.frontier import START
 from lineage_stash.core.history import Beginning, Decision, History
-from lineage_stash.core.ids import FIRST_INCARNATION, Epoch, Incarnation, Index, Member, PeerId, Round, Seqno
+from lineage_stash.core.ids import (
+    FIRST_INCARNATION,
+    OF_CALL,
+    OF_PARCEL,
+    OF_TASK,
+    Epoch,
+    Incarnation,
+    Index,
+    Member,
+    PeerId,
+    Ref,
+    Round,
+    Seqno,
+)
 from lineage_stash.core.lineage import Lineage
+from lineage_stash.core.parcels import Parcel, ParcelsFrom, ParcelsTo
 from lineage_stash.store import contract
 from tests.core.builders import A, B, C, blobs, digests, entries, log_of, numbers, piece, quick, ran, said
 
@@ -32,13 +46,24 @@ batches = st.builds(Batch, ranges, frontier, frontier)
 payloads = st.lists(blobs, max_size=4).map(tuple)
 segments = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=3).map(tuple)
 results = st.lists(st.tuples(numbers, blobs), max_size=3).map(tuple)
-calls_to = st.builds(CallsTo, numbers, numbers, payloads, numbers, results, st.lists(numbers, max_size=3).map(tuple))
+some_numbers = st.lists(numbers, max_size=3).map(tuple)
+held = st.lists(st.tuples(numbers, some_numbers), max_size=2).map(tuple)
+calls_to = st.builds(CallsTo, numbers, numbers, payloads, numbers, results, some_numbers, held)
+refs = st.builds(Ref, names, numbers, st.sampled_from((OF_CALL, OF_PARCEL, OF_TASK)))
+parcels = st.lists(st.builds(Parcel, numbers, numbers, blobs), max_size=3).map(tuple)
+sources = st.lists(st.tuples(numbers, refs), max_size=3).map(tuple)
+parcels_to = st.builds(ParcelsTo, numbers, numbers, parcels, sources)
+parcels_from = st.builds(ParcelsFrom, numbers, some_numbers, parcels, some_numbers, held)
+a_task = st.builds(Task, blobs, numbers, numbers, numbers, st.booleans())
+tasks = st.builds(Tasks, numbers, st.lists(st.tuples(numbers, a_task), max_size=2).map(tuple), sources)
 calls_from = st.builds(CallsFrom, numbers, numbers, payloads, st.lists(digests, max_size=3).map(tuple))
 checkpoints = st.builds(
     Checkpoint, names, numbers, numbers, blobs, digests,
     st.lists(st.tuples(names, calls_to), max_size=2).map(tuple),
     st.lists(st.tuples(names, calls_from), max_size=2).map(tuple),
     results, numbers, st.booleans(),
+    st.lists(st.tuples(names, parcels_to), max_size=2).map(tuple),
+    st.lists(st.tuples(names, parcels_from), max_size=2).map(tuple), tasks,
 )  # fmt: skip
 
 
@@ -73,7 +98,7 @@ def messages(draw: st.DrawFn) -> Message:
     return Message(
         sender, draw(numbers), draw(names), draw(numbers), draw(numbers), draw(numbers | st.just(UNNUMBERED)),
         draw(numbers), hello, draw(numbers), draw(payloads), draw(numbers), draw(payloads), draw(numbers),
-        draw(numbers), draw(batches),
+        draw(numbers), draw(batches), draw(parcels), draw(numbers),
     )  # fmt: skip
 
 
@@ -315,10 +340,13 @@ def test_execution_order_entry_of_callers_in_turn_costs_at_most_16_bytes() -> No
     assert whole - len(encode(small_message())) <= 16 * count
 
 
+BATCH = Message._fields.index("batch")
+
+
 def batch_bytes(batch: Batch) -> int:
     """What lineage costs in a message: the field, and what it adds to the rest of the frame."""
     without = msgspec.msgpack.decode(encode(small_message())[codec.HEADER_BYTES :])
-    empty_field = len(msgspec.msgpack.encode(without[2][-1]))
+    empty_field = len(msgspec.msgpack.encode(without[2][BATCH]))
     return len(encode(small_message(batch))) - len(encode(small_message())) + empty_field
 
 
