@@ -147,6 +147,11 @@ class Driver(Runtime):
             self.process.wait()
         self._check()
 
+    def wait(self, began: float) -> None:
+        """Wait on the sockets, unless there is nothing to be waited for any more."""
+        super().wait(began)
+        self._check()
+
     def fetch(self, refs: tuple[ObjectRef, ...], timeout_s: float | None) -> None:
         """Wait until all replies are here."""
         self._check()

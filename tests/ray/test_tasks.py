@@ -1,0 +1,136 @@
+"""Remote functions: run once, elsewhere, with whatever arguments Ray's take."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import ray as plain_ray
+
+import lineage_stash as ray
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster"), pytest.mark.timeout(180)]
+
+PATIENCE_S = 120.0
+
+
+@ray.remote
+def add(*numbers: int, start: int = 0) -> int:
+    """Add up."""
+    return sum(numbers, start)
+
+
+@ray.remote
+def fail(text: str) -> None:
+    raise KeyError(text)
+
+
+@ray.remote
+def tree(depth: int) -> int:
+    """Count the leaves of a tree of tasks; each waits for two others."""
+    return 1 if depth == 0 else sum(ray.get([tree.remote(depth - 1), tree.remote(depth - 1)]))
+
+
+@ray.remote
+def count(upper: int) -> Iterator[int]:
+    yield from range(upper)
+
+
+@ray.remote(num_returns=2)
+def divide(number: int, by: int) -> tuple[int, int]:
+    return divmod(number, by)
+
+
+@ray.remote
+def make(value: int) -> "list[ray.ObjectRef]":
+    return [add.remote(value, 1)]
+
+
+@ray.remote(num_cpus=0)
+class Total:
+    """Adds up what tasks give it."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def take(self, number: int) -> int:
+        self.total += number
+        return self.total
+
+    def have_added(self, numbers: list[int]) -> int:
+        self.total += sum(ray.get([add.remote(number, 1) for number in numbers]))
+        return self.total
+
+
+@ray.remote
+def give(total: "ray.ActorHandle", number: int) -> int:
+    return int(ray.get(total.take.remote(number)))
+
+
+def test_tasks_run_and_take_results_of_others_without_a_wait() -> None:
+    assert ray.get(add.remote(add.remote(1, 2), add.remote(3), start=4), timeout=PATIENCE_S) == 10
+    assert ray.get([add.remote(number, 1) for number in range(500)], timeout=PATIENCE_S) == list(range(1, 501))
+
+
+def test_tree_of_tasks_that_is_deeper_than_there_are_cpus_finishes() -> None:
+    assert ray.get(tree.remote(3), timeout=PATIENCE_S) == 8
+
+
+def test_error_has_the_remote_traceback_and_the_functions_name() -> None:
+    with pytest.raises(KeyError, match="on purpose") as raised:
+        ray.get(fail.remote("on purpose"), timeout=PATIENCE_S)
+    assert isinstance(raised.value, plain_ray.exceptions.RayTaskError)
+    assert "in fail" in str(raised.value)
+    with pytest.raises(KeyError, match="on purpose"):
+        ray.get(add.remote(fail.remote("on purpose")), timeout=PATIENCE_S)
+
+
+def test_tasks_return_refs_several_values_and_streams() -> None:
+    (inner,) = ray.get(make.remote(5), timeout=PATIENCE_S)
+    assert ray.get(inner, timeout=PATIENCE_S) == 6
+    quotient, rest = divide.remote(17, 5)
+    assert ray.get([quotient, rest], timeout=PATIENCE_S) == [3, 2]
+    assert [ray.get(ref, timeout=PATIENCE_S) for ref in count.remote(3)] == [0, 1, 2]
+
+
+def test_tasks_and_actors_call_each_other() -> None:
+    total = Total.remote()
+    ray.get([give.remote(total, number) for number in range(20)], timeout=PATIENCE_S)
+    assert ray.get(total.take.remote(0), timeout=PATIENCE_S) == 190
+    assert ray.get(total.have_added.remote([1, 2, 3]), timeout=PATIENCE_S) == 199
+
+
+def test_wait_takes_the_tasks_that_are_ready() -> None:
+    @ray.remote(num_cpus=0)
+    def sleep(seconds: float) -> float:
+        time.sleep(seconds)
+        return seconds
+
+    slow, quick = sleep.remote(30.0), sleep.remote(0.0)
+    assert ray.wait([slow, quick], timeout=PATIENCE_S) == ([quick], [slow])
+
+
+def test_function_that_raises_what_it_is_to_be_repeated_for_is_repeated() -> None:
+    total = Total.remote()
+
+    @ray.remote(max_retries=3, retry_exceptions=[ValueError])
+    def fail_twice() -> int:
+        tries = int(ray.get(total.take.remote(1)))
+        if tries < 3:
+            raise ValueError(tries)
+        return tries
+
+    assert ray.get(fail_twice.remote(), timeout=PATIENCE_S) == 3
+
+
+def test_mistakes_say_what_to_write_instead() -> None:
+    with pytest.raises(TypeError, match=r"add\.remote"):
+        add(1)
+    with pytest.raises(TypeError, match="missing"):
+        fail.remote()
+    with pytest.raises(ValueError, match="num_cpu"):
+        add.options(num_cpu=1)
+
+    async def coroutine() -> None: ...
+
+    with pytest.raises(ValueError, match="async"):
+        ray.remote(coroutine)
