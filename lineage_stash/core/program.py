@@ -59,6 +59,7 @@ class Program:
         """How many entries that nobody follows lie before each one of the script."""
         self._remaining = 0
         """How many entries the log has that were not recalled yet."""
+        self.has_run = False
         self.ran_at = START
         """Where in the log the running call, or the last one, begins."""
         self.replayed = 0
@@ -105,7 +106,7 @@ class Program:
         return counterpart
 
     def _next_arrived(self) -> Counterpart | None:
-        if self.creator is not None and self.lineage.upper == START:
+        if self.creator is not None and not self.has_run:
             return self._first(self.counterpart(self.creator))
         while self.ready and not self.at_cap:
             counterpart = self.ready.popleft()
@@ -123,7 +124,7 @@ class Program:
 
     def _run(self, counterpart: Counterpart) -> None:
         seqno, payload, counted = counterpart.inbox.start()
-        self.busy = True
+        self.busy = self.has_run = True
         self.current = counterpart
         self.repeats = bool(self.script)
         self.digest = (self.digest * 31 + counted) & MASK
