@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         shutdown,
         wait,
     )
+    from lineage_stash.on_ray.errors import NondeterminismError
 
 _VERBS = frozenset((
     "ActorHandle", "ObjectRef", "durability", "get", "get_actor", "init", "is_initialized", "kill", "observe", "remote",
@@ -36,7 +37,7 @@ _VERBS = frozenset((
 
 __all__ = [
     "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "kill", "get_actor", "observe",
-    "ObjectRef", "ActorHandle", "durability", "set_durability",
+    "ObjectRef", "ActorHandle", "durability", "set_durability", "NondeterminismError",
 ]  # fmt: skip
 
 
@@ -50,6 +51,8 @@ def __getattr__(name: str) -> Any:
         found = getattr(import_module("lineage_stash.on_ray.api"), name)
         globals()[name] = found
         return found
+    if name == "NondeterminismError":
+        return import_module("lineage_stash.on_ray.errors").NondeterminismError
     if name.startswith("_"):
         raise AttributeError(f"module 'lineage_stash' has no attribute {name!r}")
     return getattr(import_module("ray"), name)

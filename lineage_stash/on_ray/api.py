@@ -8,11 +8,13 @@ import atexit
 import inspect
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, overload
 
 import ray
 
+from lineage_stash.capture.here import here, paused
 from lineage_stash.core.frontier import START
 from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
 from lineage_stash.on_ray import services
@@ -190,6 +192,10 @@ class ActorClass:
 
     def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
         """Create an actor."""
+        with paused():
+            return self._create(args, kwargs)
+
+    def _create(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ActorHandle:
         runtime = current()
         plane = runtime.process.plane
         if self._stored_in is not plane:
@@ -258,7 +264,8 @@ def remote_class(cls: Any, options: dict[str, Any]) -> ActorClass:
 
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
     """The actor that was created with this name."""
-    return services.find_name(current().process.plane, name, namespace)
+    with paused():
+        return services.find_name(current().process.plane, name, namespace)
 
 
 def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
@@ -266,7 +273,8 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
     runtime = current()
     if not no_restart:
         raise ValueError("an actor that is to go on is not killed: its process may be, and is recovered by itself")
-    runtime.process.kill(actor._peer, "it was killed")
+    with paused():
+        runtime.process.kill(actor._peer, "it was killed")
 
 
 # durability
@@ -335,6 +343,8 @@ def wait(refs: list[ObjectRef], *, num_returns: int = 1, timeout: float | None =
     return [refs[at] for at in sorted(ready)], [ref for at, ref in enumerate(refs) if at not in ready]
 
 
-def observe(read: Callable[[], Any]) -> Any:
-    """Ask the outside world: a clock, a draw, a service. A replay recalls the answer instead of asking again."""
-    return current().observe(read)
+def observe(read: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Ask the outside world: `read(*args, **kwargs)`. A replay recalls the answer instead of asking again."""
+    asked = partial(read, *args, **kwargs) if args or kwargs else read
+    recorder = here.recorder  # in a test without a cluster there is no other
+    return current().observe(asked) if recorder is None else recorder.observe(asked)

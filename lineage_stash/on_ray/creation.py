@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 import ray
 
+from lineage_stash.capture.pickling import dumps
 from lineage_stash.core.ids import Incarnation, PeerId
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.shell import address_of
@@ -70,7 +71,7 @@ def read_creation(plane: ControlPlane, peer: PeerId) -> Creation | None:
 
 def put_class(plane: ControlPlane, cls: type) -> str:
     """Store the code of a class; its digest."""
-    code = cloudpickle.dumps(cls)
+    code = dumps(cls)
     digest = hashlib.sha256(code).hexdigest()[:32]
     plane.put_if_absent(f"classes/{digest}", code)
     return digest

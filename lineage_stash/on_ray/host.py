@@ -16,12 +16,16 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import ray
 from ray.actor import exit_actor
 
+from lineage_stash.capture import install, readings
+from lineage_stash.capture.belongings import Belongings
+from lineage_stash.capture.here import here, paused, recording
 from lineage_stash.core import effects, events
+from lineage_stash.core.entry import Read
 from lineage_stash.core.frontier import START
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerId
 from lineage_stash.core.peer import Peer
@@ -66,6 +70,7 @@ class Host(Addressee):
             os._exit(1)  # an idle process with open links would look alive
 
     def _live(self) -> None:
+        install.install()
         address = self.address
         actor = ray.get_runtime_context().get_actor_name()
         process = Process(address or f"spare-{secrets.token_hex(4)}", actor=actor)
@@ -101,12 +106,14 @@ class Life(Runtime):
         self.began_at = time.monotonic()
         self.restored_at = 0.0
         self.call: effects.RunCall | None = None
+        self.latest: effects.RunCall | None = None
         self.over: str | None = None
         self.looked_at = 0.0
         self.recalled = False
         self.fault = ""
         self.careful_calls = CAREFUL_CALLS
         self._reading_wanted = False
+        self._quick: Callable[[], bytes] | None = None
         self.program: ActorProgram
         self.creation: Creation
         process.on_control = self._on_control
@@ -153,6 +160,7 @@ class Life(Runtime):
         policy = within_limits(POLICY, process.plane)._replace(checkpoint_every_entries=creation.checkpoint_every)
         process.store = open_store(process.registry.present_set(), history, process.links, process.registry)
         self.program = ActorProgram(load_class(process.plane, creation.class_digest))
+        install.cover(self.program.cls)
         found: list[Peer | NoLife] = []
         creator = PeerId(creation.creator)
         with process.lock:
@@ -201,7 +209,7 @@ class Life(Runtime):
         self.over = reason
         if self.fault:
             self.process.plane.put(f"strayed/{self.id}", b"1")
-            self.process.registry.note_killed(self.id, payloads.pack_death(self.fault))
+            self.process.registry.note_killed(self.id, payloads.pack_death(self.fault, strayed=True))
         if self.call is not None:
             self.process.close()
             os._exit(0)
@@ -210,10 +218,16 @@ class Life(Runtime):
         """Tell people; what makes going on impossible is also the last word to the callers."""
         super().report(kind, text)
         if kind == "nondeterminism" and self.peer.program.strayed:
+            where = (
+                f"in {payloads.name_of(self.latest.payload)}()" if self.latest is not None else "before its first call"
+            )
+            script = self.peer.program.script
+            said = f" ({readings.describe(script[0].value)})" if script and isinstance(script[0], Read) else ""
             self.fault = (
                 f"The actor {self.creation.class_name} ({self.id}) is dead: its replay did not do what its first run "
-                f"had done. {text}. Wrap whatever may differ between runs (clocks, draws, process ids, services) in "
-                "lineage_stash.observe(...)."
+                f"had done, {where} or right after it. {text}{said}. Clocks and draws are captured; wrap whatever else "
+                "may differ between runs (process ids, files, environment, services) in lineage_stash.observe(...); "
+                "lineage_stash.testing.replay_check finds it in a test."
             )
 
     # state
@@ -235,7 +249,9 @@ class Life(Runtime):
 
     def _execute(self, call: effects.RunCall) -> None:
         attempt = self._be_careful() if self.incarnation else None
-        reply = self.program.run(call.payload)
+        self.latest = call
+        with recording(self):
+            reply = self.program.run(call.payload)
         if attempt is not None:
             self.process.plane.delete(attempt)
         now = time.monotonic()
@@ -301,7 +317,19 @@ class Life(Runtime):
         self.process.registry.note_killed(self.id, payloads.pack_death(text))
         return payloads.pack_death(text)
 
-    # what the user's code asks for
+    # what the user's code asks for, which is where it leaves its own: capture pauses
+
+    @property
+    def belongings(self) -> Belongings:
+        """What capture keeps of this actor."""
+        return self.program.belongings
+
+    def _ask(self, event: object) -> Any:
+        recorder, here.recorder = here.recorder, None
+        try:
+            return super()._ask(event)
+        finally:
+            here.recorder = recorder
 
     def fetch(self, refs: tuple[ObjectRef, ...], timeout_s: float | None) -> None:
         """Wait for replies; whether a time-out struck is a determinant and is logged."""
@@ -315,6 +343,10 @@ class Life(Runtime):
 
     def wait_for(self, refs: list[ObjectRef], count: int, timeout_s: float | None) -> list[int]:
         """Which had come is a determinant and is logged."""
+        with paused():
+            return self._wait_for(refs, count, timeout_s)
+
+    def _wait_for(self, refs: list[ObjectRef], count: int, timeout_s: float | None) -> list[int]:
         come = [position for position, ref in enumerate(refs) if ref._reply is not None]
         if len(come) >= count:
             return come
@@ -342,23 +374,50 @@ class Life(Runtime):
 
     def observe(self, read: Callable[[], Any]) -> Any:
         """Ask the outside world in the first run, and recall what it said in every other."""
+        with paused():
+            reading = self._read("observe")
+            while reading is NOTHING:
+                if self._reading_wanted:
+                    self._reading_wanted = False
+                    value = read_now(read)
+                    with self.process.lock:
+                        self.shell.feed(events.ReadingTaken(value))
+                else:
+                    self.process.wait()
+                reading = self._answer
+            if readings.is_captured(reading):
+                self.stray("an observation", readings.describe(reading))
+            return payloads.unpack_value(reading)
+
+    def read(self, kind: str, take: Callable[[], bytes]) -> bytes:
+        """The same for a function that is captured by itself; it is quick, so that it is called where the lock is."""
+        self._quick = take
+        reading = self._read(kind)
+        while reading is NOTHING:
+            self.process.wait()
+            reading = self._answer
+        self._quick = None
+        said: bytes = reading
+        return said
+
+    def _read(self, kind: str) -> Any:
         with self.process.lock:
             self._answer = NOTHING
             self._reading_wanted = False
-            self.shell.feed(events.ReadStarted("observe"))
-        while self._answer is NOTHING:
-            if self._reading_wanted:
-                self._reading_wanted = False
-                value = read_now(read)
-                with self.process.lock:
-                    self.shell.feed(events.ReadingTaken(value))
-            else:
-                self.process.wait()
-        reading: Any = self._answer
-        return payloads.unpack_value(reading)
+            self.shell.feed(events.ReadStarted(kind))
+            return self._answer
 
     def take_reading(self, kind: str) -> bytes | None:
-        """Let the thread that asked take the reading, without the lock."""
+        """What takes a while is left to the thread that asked, which takes the reading without the lock."""
         assert kind
+        if self._quick is not None:
+            return self._quick()
         self._reading_wanted = True
         return None
+
+    def stray(self, did: str, logged: str) -> NoReturn:
+        """End this life: its replay read something else than the log has."""
+        with self.process.lock:
+            self.peer.program._stray(did, logged)
+            self.shell.feed(events.Lingered())
+        raise AssertionError("a life that strayed has ended")

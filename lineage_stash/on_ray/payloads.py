@@ -18,6 +18,7 @@ import cloudpickle
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from lineage_stash.core.digest import HEAD_STARTS, OPAQUE
+from lineage_stash.on_ray.errors import NondeterminismError
 
 PLAIN = 1
 _PLAIN = bytes((PLAIN,))
@@ -36,7 +37,7 @@ _BY_REFERENCE = frozenset(("numpy", "pyarrow", "pandas", "builtins"))
 _LENGTHS = Struct("<QI")
 _LENGTH = Struct("<Q")
 
-VALUE, ERROR, DIED = b"v", b"e", b"d"
+VALUE, ERROR, DIED, STRAYED = b"v", b"e", b"d", b"n"
 
 
 def _is_plain(value: object) -> bool:
@@ -165,9 +166,9 @@ def pack_error(function: str, error: BaseException) -> bytes:
     return _opaque(head, body)
 
 
-def pack_death(text: str) -> bytes:
-    """The last words of an actor that is gone for good."""
-    return _opaque(DIED, text.encode())
+def pack_death(text: str, *, strayed: bool = False) -> bytes:
+    """The last words of an actor that is gone for good; because its replay strayed, or for another reason."""
+    return _opaque(STRAYED if strayed else DIED, text.encode())
 
 
 def unpack_value(reply: bytes) -> Any:
@@ -181,5 +182,7 @@ def unpack_value(reply: bytes) -> Any:
         return _unpickle(body)
     if kind == DIED:
         raise RayActorError(error_msg=bytes(body).decode())
+    if kind == STRAYED:
+        raise NondeterminismError(error_msg=bytes(body).decode())
     function, text, error = pickle.loads(body)
     raise RayTaskError(function, text, error).as_instanceof_cause()

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from lineage_stash.capture.belongings import Belongings
 from lineage_stash.core import events
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.pickling import pickle_state, unpickle_state
@@ -44,6 +45,7 @@ class ActorProgram:
         self.instance: Any = None
         self.failure: str | None = None
         self.created = 0
+        self.belongings = Belongings()
         self._pickling_s: float | None = None
         self._last_chunks: frozenset[bytes] = frozenset()
 
@@ -72,11 +74,12 @@ class ActorProgram:
     def _pack(self) -> bytes:
         saves = getattr(self.instance, "__ray_save__", None)
         state = saves() if saves is not None else self.instance
-        return pickle_state((saves is not None, state, self.failure, self.created), self.cls)
+        return pickle_state((saves is not None, state, self.failure, self.created, self.belongings.pack()), self.cls)
 
     def restore(self, state: bytes) -> None:
         """Go on from a copy."""
-        saved, value, self.failure, self.created = unpickle_state(state, self.cls)
+        saved, value, self.failure, self.created, belongings = unpickle_state(state, self.cls)
+        self.belongings.restore(belongings)
         if saved:
             self.instance = object.__new__(self.cls)
             self.instance.__ray_restore__(value)

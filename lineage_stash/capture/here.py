@@ -1,0 +1,83 @@
+"""Whether this thread is running a call of the user, and who records what that call reads.
+
+Rules:
+- Capture is a matter of one thread: every other thread of the process sees the real world.
+- Whoever leaves the user's code for the library's pauses it; a reading that is under way is never itself recorded.
+- A forked child records nothing: its parent's log is not its own.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, Protocol
+
+from lineage_stash.capture import readings
+from lineage_stash.capture.belongings import Belongings
+
+
+class Recorder(Protocol):
+    """Whose call it is: a life of an actor, or a tape in a test."""
+
+    @property
+    def belongings(self) -> Belongings:
+        """What is the actor's own."""
+
+    def read(self, kind: str, take: Callable[[], bytes]) -> bytes:
+        """What was read in the first run; in the first run, what `take` reads now."""
+
+    def observe(self, read: Callable[[], Any]) -> Any:
+        """The same for whatever the user asks for."""
+
+    def stray(self, did: str, logged: str) -> NoReturn:
+        """The replay did something else than the log has."""
+
+
+class Here(threading.local):
+    """One per thread."""
+
+    recorder: Recorder | None = None
+    importing = False
+
+
+here = Here()
+
+
+@contextmanager
+def recording(recorder: Recorder) -> Iterator[None]:
+    """Run the user's code: what it reads is the recorder's."""
+    outer, here.recorder = here.recorder, recorder
+    try:
+        yield
+    finally:
+        here.recorder = outer
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Run the library's code: it sees the real world."""
+    outer, here.recorder = here.recorder, None
+    try:
+        yield
+    finally:
+        here.recorder = outer
+
+
+def ask(recorder: Recorder, kind: str, take: Callable[[], Any]) -> Any:
+    """What `take` gave in the first run; it gives plain scalars, or tuples of them, or raises."""
+    here.recorder = None
+    try:
+        prefix = readings.PREFIXES[kind]
+        reading = recorder.read(kind, lambda: readings.pack(prefix, take))
+        if not readings.is_of(prefix, reading):
+            recorder.stray(f"a read of {kind}", readings.describe(reading))
+        return readings.unpack(reading)
+    finally:
+        here.recorder = recorder
+
+
+def _forget() -> None:
+    here.recorder = None
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,134 @@
+"""An actor is killed: what its clocks and draws had said, they say again, and its generators go on where they were."""
+
+import os
+import random
+import time
+from random import random as draw
+from time import time as now
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.random import rand
+
+import lineage_stash as ray
+from lineage_stash.testing import inject
+from tests.capture import early
+from tests.capture.test_clock import CLOCKS, DATES
+from tests.capture.test_draws import DRAWS, draw_from_numpy, draw_from_random
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster"), pytest.mark.timeout(120)]
+
+PATIENCE_S = 60.0
+
+
+@ray.remote(num_cpus=0)
+class Witness:
+    """Remembers what it has read."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = [time.time(), draw()]
+
+    def look(self) -> list[Any]:
+        readers = {**CLOCKS, **DATES, **DRAWS}
+        self.seen += [(name, read()) for name, read in readers.items()]
+        self.seen += [draw_from_random(), draw_from_numpy(), early.by_global(), early.by_numpy(), early.by_default()]
+        self.seen += [now(), draw(), float(rand())]
+        return self.seen
+
+    def draw(self) -> tuple[float, float, float]:
+        return draw(), random.random(), float(np.random.rand())
+
+    def steady(self) -> float:
+        return time.monotonic()
+
+    def order(self) -> list[str]:
+        return list({f"name {number}" for number in range(50)})
+
+    def seed(self, seed: int) -> float:
+        random.seed(seed)
+        np.random.seed(seed)
+        return random.random()
+
+    def pass_on(self, other: "ray.ActorHandle") -> Any:
+        return time.time(), ray.get(other.steady.remote(), timeout=PATIENCE_S), random.random()
+
+    def cost_us(self, count: int) -> float:
+        clock, started = time.time, time.perf_counter()
+        for _ in range(count):
+            clock()
+        return 1e6 * (time.perf_counter() - started) / count
+
+
+@ray.remote(num_cpus=0, checkpoint_every=20)
+class Saved(Witness._cls):  # type: ignore[misc,name-defined]
+    """The same with checkpoints."""
+
+
+@ray.remote(num_cpus=0)
+class Careless:
+    def process(self) -> int:
+        return os.getpid()
+
+    def choose(self) -> None:
+        if os.getpid() % 2:
+            time.time()
+        os.urandom(4)
+
+    def harmless(self) -> int:
+        return 1
+
+
+def ask(actor: "ray.ActorHandle", method: str, *args: Any) -> Any:
+    return ray.get(getattr(actor, method).remote(*args), timeout=PATIENCE_S)
+
+
+def test_all_that_is_captured_is_recalled_by_the_next_life() -> None:
+    witness = Witness.remote()
+    other = Witness.remote()
+    passed_on = ask(witness, "pass_on", other)
+    order = ask(witness, "order")
+    seen = ask(witness, "look")
+    assert ask(witness, "seed", 42) == random.Random(42).random()
+    steady = ask(witness, "steady")
+    drawn = [ask(witness, "draw") for _ in range(3)]
+    inject.kill_process(witness)
+    again = ask(witness, "look")
+    assert again[: len(seen)] == seen
+    assert again[len(seen) :] != seen[2:]
+    assert ask(witness, "steady") > steady
+    assert ask(witness, "draw") not in drawn
+    assert ask(witness, "order") == order
+    assert ask(witness, "pass_on", other)[1] > passed_on[1]
+    assert inject.recoveries_of(witness) == 1
+
+
+def test_generators_go_on_from_a_checkpoint() -> None:
+    """The sequence after the seed is known, so that the next life cannot have begun it anew, or gone too far."""
+    saved = Saved.remote()
+    expected, expected_numpy = random.Random(42), np.random.RandomState(42)
+    assert ask(saved, "seed", 42) == expected.random()
+    for _ in range(60):
+        assert ask(saved, "draw") == (expected.random(), expected.random(), expected_numpy.rand())
+    inject.kill_process(saved)
+    for _ in range(5):
+        assert ask(saved, "draw") == (expected.random(), expected.random(), expected_numpy.rand())
+    assert inject.recoveries_of(saved) == 1
+
+
+def test_replay_that_strays_ends_the_actor_and_the_error_names_the_call_and_both_versions() -> None:
+    careless = Careless.remote()
+    ask(careless, "process")
+    ask(careless, "harmless")
+    inject.kill_process(careless)
+    with pytest.raises(
+        ray.NondeterminismError, match=r"Careless .* in process\(\) or right after .* where the log has"
+    ):
+        ask(careless, "harmless")
+    assert issubclass(ray.NondeterminismError, ray.exceptions.RayActorError)
+
+
+def test_time_inside_a_method_costs_some_microseconds() -> None:
+    """A bound that a busy machine keeps too; `docs/nondeterminism.md` has the figures."""
+    witness = Witness.remote()
+    assert min(ask(witness, "cost_us", 1000) for _ in range(5)) < 200
