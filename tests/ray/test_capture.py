@@ -71,9 +71,11 @@ class Careless:
         return os.getpid()
 
     def choose(self) -> None:
-        if os.getpid() % 2:
+        """In the first run the clock is read, in a replay something else."""
+        if ray.observe(os.getpid) == os.getpid():
             time.time()
-        os.urandom(4)
+        else:
+            os.urandom(4)
 
     def harmless(self) -> int:
         return 1
@@ -126,6 +128,16 @@ def test_replay_that_strays_ends_the_actor_and_the_error_names_the_call_and_both
     ):
         ask(careless, "harmless")
     assert issubclass(ray.NondeterminismError, ray.exceptions.RayActorError)
+
+
+def test_replay_that_reads_another_clock_than_the_log_has_ends_the_actor() -> None:
+    careless = Careless.remote()
+    ask(careless, "choose")
+    inject.kill_process(careless)
+    with pytest.raises(
+        ray.NondeterminismError, match=r"came to a read of os.urandom, where the log has a read of time.t"
+    ):
+        ask(careless, "harmless")
 
 
 def test_time_inside_a_method_costs_some_microseconds() -> None:
