@@ -61,6 +61,15 @@ class Bindings:
             self._undo.pop()()
         self._seen.clear()
 
+    def forget(self) -> None:
+        """Bind the real functions again in modules that were imported meanwhile and have copied the others."""
+        inverse = {id(instead): (instead, real) for real, instead in self.captured.values()}
+        for module in list(sys.modules.values()):
+            if isinstance(module, types.ModuleType):
+                for name, value in list(vars(module).items()):
+                    if id(value) in inverse:
+                        setattr(module, name, inverse[id(value)][1])
+
     def search_modules(self) -> None:
         """Look through all modules that were not looked through yet."""
         for name, module in list(sys.modules.items()):

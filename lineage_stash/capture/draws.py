@@ -7,6 +7,7 @@
   over to the generator of the actor whose call this thread runs, and to the hidden one in every other thread.
 """
 
+import copy
 import os
 import random
 import uuid
@@ -18,7 +19,8 @@ from lineage_stash.capture.stand_ins import StandIn
 
 ENTROPY_BYTES = 32
 
-_HIDDEN: random.Random = random._inst
+HIDDEN_NAME = "_inst"
+_HIDDEN: random.Random = getattr(random, HIDDEN_NAME)
 
 SHARED_NAMES = tuple(name for name, value in vars(random).items() if getattr(value, "__self__", None) is _HIDDEN)
 """The functions of `random` that are methods of the hidden generator."""
@@ -71,8 +73,15 @@ class SharedRandom(random.Random):
     def __init__(self) -> None:
         """Seeds nothing: the one that would be seeded is the hidden one."""
 
-    def __reduce__(self) -> Any:
-        return _present().__reduce__()
+    def __reduce__(self) -> str:
+        """By name, like a function: where it is loaded, it is what is shared there."""
+        return HIDDEN_NAME
+
+    def __copy__(self) -> random.Random:
+        return copy.copy(_present())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> random.Random:
+        return copy.deepcopy(_present(), memo)
 
 
 def _handing_over(name: str) -> Any:
@@ -87,4 +96,5 @@ def _handing_over(name: str) -> Any:
 for _name in SHARED_NAMES:
     setattr(SharedRandom, _name, _handing_over(_name))
 
+SharedRandom.__module__ = random.__name__
 SHARED = SharedRandom()

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from lineage_stash.capture import readings
 from lineage_stash.capture.belongings import Belongings
@@ -24,13 +24,10 @@ class Recorder(Protocol):
         """What is the actor's own."""
 
     def read(self, kind: str, take: Callable[[], bytes]) -> bytes:
-        """What was read in the first run; in the first run, what `take` reads now."""
+        """What was read in the first run, or what `take` reads now if this is it; ends if the log has another kind."""
 
     def observe(self, read: Callable[[], Any]) -> Any:
         """The same for whatever the user asks for."""
-
-    def stray(self, did: str, logged: str) -> NoReturn:
-        """The replay did something else than the log has."""
 
 
 class Here(threading.local):
@@ -38,6 +35,7 @@ class Here(threading.local):
 
     recorder: Recorder | None = None
     importing = False
+    observing = False
 
 
 here = Here()
@@ -63,15 +61,22 @@ def paused() -> Iterator[None]:
         here.recorder = outer
 
 
+@contextmanager
+def observing() -> Iterator[None]:
+    """Make an observation: what is observed within it is a part of it, and not recorded by itself."""
+    here.observing = True
+    try:
+        yield
+    finally:
+        here.observing = False
+
+
 def ask(recorder: Recorder, kind: str, take: Callable[[], Any]) -> Any:
     """What `take` gave in the first run; it gives plain scalars, or tuples of them, or raises."""
     here.recorder = None
     try:
         prefix = readings.PREFIXES[kind]
-        reading = recorder.read(kind, lambda: readings.pack(prefix, take))
-        if not readings.is_of(prefix, reading):
-            recorder.stray(f"a read of {kind}", readings.describe(reading))
-        return readings.unpack(reading)
+        return readings.unpack(recorder.read(kind, lambda: readings.pack(prefix, take)))
     finally:
         here.recorder = recorder
 

@@ -62,6 +62,7 @@ def uninstall() -> None:
         assert _Installed.put_back_dates is not None
         _Installed.put_back_dates()
         bindings.put_back()
+        bindings.forget()
 
 
 def cover(cls: type | None = None) -> None:
@@ -83,6 +84,7 @@ def _share_random(bindings: Bindings) -> None:
         method, shared = getattr(random, name), getattr(draws.SHARED, name)
         bindings.captured[id(method)] = (method, shared)
         bindings.replace(random, name, shared)
+    bindings.replace(random, draws.HIDDEN_NAME, draws.SHARED)
     bindings.replace(random, "_urandom", os.urandom)
     real_seed = random.Random.seed
     bindings.replace(random.Random, "seed", draws.seed_of(real_seed))

@@ -5,6 +5,7 @@ As in `random`, the functions are methods of one hidden generator, and libraries
 call this thread runs. Unseeded generators of numpy draw through `secrets`, which is captured anyway.
 """
 
+import copy
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -12,6 +13,8 @@ from typing import Any
 
 from lineage_stash.capture.draws import draw_seed
 from lineage_stash.capture.here import here
+
+HIDDEN_NAME = "_rand"
 
 Replace = Callable[[ModuleType, str, object], None]
 """Bind a name of a module to something else."""
@@ -26,7 +29,7 @@ def is_loaded() -> bool:
 def share(replace: Replace) -> dict[int, tuple[object, object]]:
     """Put a shared generator in the place of the hidden one; what stands for what, by identity."""
     module, mtrand = sys.modules["numpy.random"], sys.modules["numpy.random.mtrand"]
-    hidden = mtrand._rand
+    hidden = getattr(mtrand, HIDDEN_NAME)
     shared = _make_shared(mtrand, hidden)
     instead: dict[int, tuple[object, object]] = {}
     for owner in (module, mtrand):
@@ -35,7 +38,7 @@ def share(replace: Replace) -> dict[int, tuple[object, object]]:
                 method = instead.setdefault(id(real), (real, getattr(shared, name)))[1]
                 replace(owner, name, method)
         replace(owner, "set_bit_generator", _set_bit_generator(mtrand, mtrand.set_bit_generator))
-    replace(mtrand, "_rand", shared)
+    replace(mtrand, HIDDEN_NAME, shared)
     return instead
 
 
@@ -59,7 +62,9 @@ def _make_shared(mtrand: Any, hidden: Any) -> Any:
 
     names = [name for name in dir(mtrand.RandomState) if not name.startswith("_")]
     methods: dict[str, Any] = {name: handing_over(name) for name in names}
-    methods["__reduce__"] = handing_over("__reduce__")
+    methods["__module__"], methods["__reduce__"] = mtrand.__name__, lambda _: HIDDEN_NAME
+    methods["__copy__"] = lambda _: copy.copy(present())
+    methods["__deepcopy__"] = lambda _, memo: copy.deepcopy(present(), memo)
     methods["_bit_generator"] = property(lambda _: present()._bit_generator)
     methods["__doc__"] = "Has no sequence of its own: every method is that of the generator that is meant."
     cls = type("SharedRandomState", (mtrand.RandomState,), methods)

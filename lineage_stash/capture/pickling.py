@@ -12,7 +12,7 @@ from typing import Any
 
 import cloudpickle
 
-from lineage_stash.capture.draws import SHARED
+from lineage_stash.capture.draws import HIDDEN_NAME
 
 METHODS = frozenset(("method", "builtin_function_or_method"))
 """The types of bound methods, in Python and in C."""
@@ -33,7 +33,7 @@ def _module_of(method: Any) -> Any:
     hidden_of_numpy = getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)
     if generator is not None and generator is hidden_of_numpy:
         return sys.modules["numpy.random"]
-    return random if generator is SHARED or generator is random._inst else None
+    return random if generator is not None and generator is getattr(random, HIDDEN_NAME) else None
 
 
 def dumps(code: object) -> bytes:

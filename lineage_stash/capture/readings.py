@@ -20,6 +20,9 @@ KINDS = (
 )  # fmt: skip
 """What is told apart in a log; new ones go to the end, because a log holds their numbers."""
 
+OBSERVED = "observe"
+"""What the user asked for by hand; its bytes are not made here."""
+
 PREFIXES = {kind: bytes((SAID, number)) for number, kind in enumerate(KINDS)}
 
 
@@ -31,14 +34,11 @@ def pack(prefix: bytes, take: Callable[[], Any]) -> bytes:
         return bytes((RAISED, prefix[1])) + pickle.dumps(error)
 
 
-def is_of(prefix: bytes, reading: bytes) -> bool:
-    """Whether a reading is of the kind with this prefix."""
-    return reading[1:2] == prefix[1:] and reading[0] in (SAID, RAISED)
-
-
-def is_captured(reading: bytes) -> bool:
-    """Whether it is of a captured function, and not what the user observed."""
-    return reading[0] in (SAID, RAISED)
+def kind_of(reading: bytes) -> str:
+    """Which function was read, or that the user observed something."""
+    if not reading or reading[0] not in (SAID, RAISED):
+        return OBSERVED
+    return KINDS[reading[1]] if reading[1] < len(KINDS) else "something that this version does not know"
 
 
 def unpack(reading: bytes) -> Any:
@@ -46,11 +46,3 @@ def unpack(reading: bytes) -> Any:
     if reading[0] == SAID:
         return marshal.loads(memoryview(reading)[2:])
     raise pickle.loads(memoryview(reading)[2:])
-
-
-def describe(reading: bytes) -> str:
-    """For people."""
-    if not reading or not is_captured(reading):
-        return "an observation"
-    kind = KINDS[reading[1]] if reading[1] < len(KINDS) else "something that this version does not know"
-    return f"a read of {kind}"

@@ -16,14 +16,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import ray
 from ray.actor import exit_actor
 
 from lineage_stash.capture import install, readings
 from lineage_stash.capture.belongings import Belongings
-from lineage_stash.capture.here import here, paused, recording
+from lineage_stash.capture.here import here, observing, paused
 from lineage_stash.core import effects, events
 from lineage_stash.core.entry import Read
 from lineage_stash.core.frontier import START
@@ -222,7 +222,7 @@ class Life(Runtime):
                 f"in {payloads.name_of(self.latest.payload)}()" if self.latest is not None else "before its first call"
             )
             script = self.peer.program.script
-            said = f" ({readings.describe(script[0].value)})" if script and isinstance(script[0], Read) else ""
+            said = f" ({readings.kind_of(script[0].value)})" if script and isinstance(script[0], Read) else ""
             self.fault = (
                 f"The actor {self.creation.class_name} ({self.id}) is dead: its replay did not do what its first run "
                 f"had done, {where} or right after it. {text}{said}. Clocks and draws are captured; wrap whatever else "
@@ -250,8 +250,11 @@ class Life(Runtime):
     def _execute(self, call: effects.RunCall) -> None:
         attempt = self._be_careful() if self.incarnation else None
         self.latest = call
-        with recording(self):
+        here.recorder = self
+        try:
             reply = self.program.run(call.payload)
+        finally:
+            here.recorder = None
         if attempt is not None:
             self.process.plane.delete(attempt)
         now = time.monotonic()
@@ -375,18 +378,17 @@ class Life(Runtime):
     def observe(self, read: Callable[[], Any]) -> Any:
         """Ask the outside world in the first run, and recall what it said in every other."""
         with paused():
-            reading = self._read("observe")
+            reading = self._read(readings.OBSERVED)
             while reading is NOTHING:
                 if self._reading_wanted:
                     self._reading_wanted = False
-                    value = read_now(read)
+                    with observing():
+                        value = read_now(read)
                     with self.process.lock:
                         self.shell.feed(events.ReadingTaken(value))
                 else:
                     self.process.wait()
                 reading = self._answer
-            if readings.is_captured(reading):
-                self.stray("an observation", readings.describe(reading))
             return payloads.unpack_value(reading)
 
     def read(self, kind: str, take: Callable[[], bytes]) -> bytes:
@@ -401,10 +403,15 @@ class Life(Runtime):
         return said
 
     def _read(self, kind: str) -> Any:
+        program = self.peer.program
         with self.process.lock:
             self._answer = NOTHING
             self._reading_wanted = False
-            self.shell.feed(events.ReadStarted(kind))
+            if program.script and isinstance(program.script[0], Read):
+                logged = readings.kind_of(program.script[0].value)
+                if logged != kind:
+                    program._stray(f"a read of {kind}", "a read")
+            self.shell.feed(events.Lingered() if program.strayed else events.ReadStarted(kind))
             return self._answer
 
     def take_reading(self, kind: str) -> bytes | None:
@@ -414,10 +421,3 @@ class Life(Runtime):
             return self._quick()
         self._reading_wanted = True
         return None
-
-    def stray(self, did: str, logged: str) -> NoReturn:
-        """End this life: its replay read something else than the log has."""
-        with self.process.lock:
-            self.peer.program._stray(did, logged)
-            self.shell.feed(events.Lingered())
-        raise AssertionError("a life that strayed has ended")

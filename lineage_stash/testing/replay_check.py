@@ -19,7 +19,7 @@ import cloudpickle
 
 from lineage_stash.capture import install, readings
 from lineage_stash.capture.belongings import Belongings
-from lineage_stash.capture.here import paused, recording
+from lineage_stash.capture.here import observing, paused, recording
 
 Calls = Iterable[tuple[Any, ...]]
 """Each a method's name, its arguments and its keyword arguments; the latter two may be left out."""
@@ -118,34 +118,35 @@ class _Tape:
     def end(self) -> None:
         left = self.log[self.number][self.position :]
         if left:
-            self.stray("the end of the call", readings.describe(left[0]))
+            self._stray("the end of the call", f"a read of {readings.kind_of(left[0])}")
 
     def read(self, kind: str, take: Callable[[], bytes]) -> bytes:
         log = self.log[self.number]
         if self.records:
             log.append(take())
         elif self.position == len(log):
-            self.stray(f"a read of {kind}", "the end of the call")
+            self._stray(f"a read of {kind}", "the end of the call")
+        elif readings.kind_of(log[self.position]) != kind:
+            self._stray(f"a read of {kind}", f"a read of {readings.kind_of(log[self.position])}")
         self.position += 1
         return log[self.position - 1]
 
     def observe(self, read: Callable[[], Any]) -> Any:
         with paused():
-            said = self.read("observe", lambda: b"\0" + _observed(read))
-            if readings.is_captured(said):
-                self.stray("an observation", readings.describe(said))
+            said = self.read(readings.OBSERVED, lambda: b"\0" + _observed(read))
             error, value = pickle.loads(memoryview(said)[1:])
             if error is not None:
                 raise error
             return value
 
-    def stray(self, did: str, logged: str) -> NoReturn:
+    def _stray(self, did: str, logged: str) -> NoReturn:
         raise ReplayDiffers(self.call, "what it read", logged, did)
 
 
 def _observed(read: Callable[[], Any]) -> bytes:
     try:
-        return cloudpickle.dumps((None, read()))  # type: ignore[no-any-return]
+        with observing():
+            return cloudpickle.dumps((None, read()))  # type: ignore[no-any-return]
     except Exception as error:  # noqa: BLE001 - whatever it was, it is the outcome
         return cloudpickle.dumps((error, None))  # type: ignore[no-any-return]
 

@@ -1,8 +1,9 @@
 """A recorder of the simplest kind: a list, first written and then read."""
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
+from lineage_stash.capture import readings
 from lineage_stash.capture.belongings import Belongings
 from lineage_stash.capture.here import paused, recording
 
@@ -21,6 +22,9 @@ class Tape:
     def read(self, kind: str, take: Callable[[], bytes]) -> bytes:
         self.kinds.append(kind)
         if not self.records:
+            logged = readings.kind_of(self.log[0])
+            if logged != kind:
+                raise Strayed(f"a read of {kind} where the log has {logged}")
             return self.log.pop(0)
         self.log.append(take())
         return self.log[-1]
@@ -28,9 +32,6 @@ class Tape:
     def observe(self, read: Callable[[], Any]) -> Any:
         with paused():
             return read()
-
-    def stray(self, did: str, logged: str) -> NoReturn:
-        raise Strayed(f"{did} where the log has {logged}")
 
 
 def record(function: Callable[[], Any]) -> tuple[Any, Tape]:

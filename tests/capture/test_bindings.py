@@ -65,6 +65,9 @@ def test_module_that_is_imported_in_a_call_is_covered_and_its_import_is_not_capt
     first, tape = record(use)
     assert tape.kinds == ["time.time", "os.urandom"]
     assert repeat(use, tape) == first
+    install.uninstall()
+    assert type(sys.modules["late_module"].time).__name__ == "builtin_function_or_method"
+    del sys.modules["late_module"]
 
 
 def test_numpy_that_is_imported_in_a_call_is_covered() -> None:

@@ -5,6 +5,8 @@ import os
 import pickle
 import random
 import secrets
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable
@@ -154,6 +156,17 @@ def test_class_by_value_has_the_functions_of_random_by_name() -> None:
 
     loaded: Callable[[], Any] = pickle.loads(dumps(read))
     assert is_captured(loaded)
+
+
+def test_function_of_random_that_an_actor_keeps_is_pickled_by_name() -> None:
+    kept = (random.random, random.choice, np.random.rand, random._inst)  # type: ignore[attr-defined]
+    pickled = pickle.dumps(kept)
+    assert [str(each) for each in pickle.loads(pickled)] == [str(each) for each in kept]
+    program = "import pickle, sys; pickle.load(sys.stdin.buffer)[0](); sys.exit('lineage_stash' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], input=pickled, check=True, timeout=60)
+    assert is_captured(pickle.loads(pickled)[0])
+    first, _ = record(lambda: (copy.deepcopy(random._inst).random(), random.random()))  # type: ignore[attr-defined]
+    assert first[0] == first[1]
 
 
 def test_temporary_names_are_drawn_for_each_process() -> None:

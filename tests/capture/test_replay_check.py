@@ -15,6 +15,11 @@ ENVIRONMENT = "LINEAGE_STASH_TEST_OF_REPLAYS"
 counted = 0
 
 
+def look_up(name: str) -> str | None:
+    """Observes within an observation."""
+    return lineage_stash.observe(os.environ.get, name)  # type: ignore[no-any-return]
+
+
 class Careful:
     """Reads a lot, and all of it is captured or observed."""
 
@@ -29,7 +34,7 @@ class Careful:
         return self.history
 
     def watch(self, name: str) -> str | None:
-        return lineage_stash.observe(os.environ.get, name)  # type: ignore[no-any-return]
+        return lineage_stash.observe(look_up, name)  # type: ignore[no-any-return]
 
     def fail(self) -> None:
         raise ValueError(f"at {time.time()}")

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "nondeterminism.md").read_text(encoding="utf-8")
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
-    for line in PAGE.splitlines()
+    for line in PAGE.partition("## The table")[2].partition("\n## ")[0].splitlines()
     if line.startswith("| ") and not line.startswith(("| what |", "| ---"))
 ]
 WAYS = ("captured", "captured if asked", "refused", "not covered")
