@@ -11,6 +11,7 @@
 import sys
 import types
 from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import suppress
 from typing import Any, TypeGuard
 
 Instead = dict[int, tuple[object, object]]
@@ -46,14 +47,23 @@ class Bindings:
     def __init__(self, captured: Instead, real: Instead) -> None:
         self.captured = captured
         self.real = real
-        self._seen: set[int] = set()
+        self._seen: dict[int, object] = {}
+        """By identity; kept, so that nothing else comes to have the same."""
         self._undo: list[Callable[[], None]] = []
 
     def replace(self, owner: Any, name: str, value: object) -> None:
         """Set an attribute, until `put_back`."""
+        if isinstance(owner, types.ModuleType):
+            self._replace_item(_names_of(owner), name, value)
+            return
         before = vars(owner)[name] if isinstance(owner, type) else getattr(owner, name)
         setattr(owner, name, value)
         self._undo.append(lambda: setattr(owner, name, before))
+
+    def _replace_item(self, names: MutableMapping[str, Any], name: str, value: object) -> None:
+        before = names[name]
+        names[name] = value
+        self._undo.append(lambda: names.__setitem__(name, before))
 
     def put_back(self) -> None:
         """Bind every name as it was."""
@@ -66,33 +76,37 @@ class Bindings:
         inverse = {id(instead): (instead, real) for real, instead in self.captured.values()}
         for module in list(sys.modules.values()):
             if isinstance(module, types.ModuleType):
-                for name, value in list(vars(module).items()):
+                names = _names_of(module)
+                for name, value in list(names.items()):
                     if id(value) in inverse:
-                        setattr(module, name, inverse[id(value)][1])
+                        names[name] = inverse[id(value)][1]
 
     def search_modules(self) -> None:
         """Look through all modules that were not looked through yet."""
         for name, module in list(sys.modules.items()):
-            if id(module) not in self._seen and isinstance(module, types.ModuleType):
-                self._seen.add(id(module))
-                self._search_module(name, module)
+            if id(module) in self._seen or not isinstance(module, types.ModuleType):
+                continue
+            names = _names_of(module)
+            if not getattr(names.get("__spec__"), "_initializing", False):  # another thread imports it
+                self._seen[id(module)] = module
+                self._search_module(name, names)
 
     def search_again(self) -> None:
         """Look through all modules once more: there is more to be replaced than before."""
         self._seen.clear()
         self.search_modules()
 
-    def _search_module(self, name: str, module: types.ModuleType) -> None:
+    def _search_module(self, name: str, names: dict[str, Any]) -> None:
         package = name.partition(".")[0]
         if package in OWN or name in READ_FOR_THE_USER or name == "numpy" or name.startswith("numpy.random"):
             return
         if is_real(name):
-            self._search_names(module, vars(module), self.real)
+            self._search_dictionary(names, self.real)
             return
-        self._search_names(module, vars(module), self.captured)
-        if _is_installed_package(module):
+        self._search_dictionary(names, self.captured)
+        if _is_installed_package(names):
             return
-        for value in list(vars(module).values()):
+        for value in list(names.values()):
             if is_code(value) and value.__module__ == name:
                 self._search_in(value)
 
@@ -100,14 +114,12 @@ class Bindings:
         """Look through a class or a function, and through what it holds."""
         if id(found) in self._seen:
             return
-        self._seen.add(id(found))
+        self._seen[id(found)] = found
         if isinstance(found, types.FunctionType):
             self._search_function(found)
             return
-        self._search_names(found, vars(found), self.captured)
         for name, value in list(vars(found).items()):
-            if type(value) is staticmethod and id(value.__func__) in self.captured:
-                self.replace(found, name, staticmethod(self.captured[id(value.__func__)][1]))  # type: ignore[arg-type]
+            self._search_attribute(found, name, value)
             for function in _functions_in(value):
                 self._search_in(function)
 
@@ -120,34 +132,35 @@ class Bindings:
                     for function in _functions_in(value):
                         self._search_globals(function.__globals__)
 
-    def _search_names(self, owner: Any, names: Any, instead: Instead) -> None:
-        for name, value in list(names.items()):
-            found = instead.get(id(value))
-            if found is not None:
-                self.replace(owner, name, found[1])
+    def _search_attribute(self, cls: type, name: str, value: Any) -> None:
+        is_static = type(value) is staticmethod
+        instead: Any = self._instead_of(value.__func__ if is_static else value)
+        if instead is not (value.__func__ if is_static else value):
+            with suppress(AttributeError, TypeError):  # some classes refuse
+                self.replace(cls, name, staticmethod(instead) if is_static else instead)
 
     def _search_function(self, function: types.FunctionType) -> None:
         defaults = function.__defaults__
         if defaults and any(id(value) in self.captured for value in defaults):
             self.replace(function, "__defaults__", tuple(self._instead_of(value) for value in defaults))
         if function.__kwdefaults__:
-            self._search_dictionary(function.__kwdefaults__)
+            self._search_dictionary(function.__kwdefaults__, self.captured)
         for cell in function.__closure__ or ():
             self._search_cell(cell)
 
     def _search_globals(self, names: dict[str, Any]) -> None:
         if id(names) not in self._seen:
-            self._seen.add(id(names))
-            self._search_dictionary(names)
+            self._seen[id(names)] = names
+            self._search_dictionary(names, self.captured)
             for value in list(names.values()):
                 if is_code(value) and not is_real(value.__module__):
                     self._search_in(value)
 
-    def _search_dictionary(self, names: MutableMapping[str, Any]) -> None:
+    def _search_dictionary(self, names: MutableMapping[str, Any], instead: Instead) -> None:
         for name, value in list(names.items()):
-            if id(value) in self.captured:
-                names[name] = self._instead_of(value)
-                self._undo.append(lambda name=name, value=value: names.__setitem__(name, value))  # type: ignore[misc]
+            found = instead.get(id(value))
+            if found is not None:
+                self._replace_item(names, name, found[1])
 
     def _search_cell(self, cell: types.CellType) -> None:
         try:
@@ -164,9 +177,15 @@ class Bindings:
         return value if found is None else found[1]
 
 
-def _is_installed_package(module: types.ModuleType) -> bool:
+def _names_of(module: types.ModuleType) -> dict[str, Any]:
+    """The globals of a module; a lazy one is not loaded by this."""
+    names: dict[str, Any] = types.ModuleType.__getattribute__(module, "__dict__")
+    return names
+
+
+def _is_installed_package(names: dict[str, Any]) -> bool:
     """Whether it came with `pip`: there are thousands of classes in those, so that only their globals are looked at."""
-    file = getattr(module, "__file__", None) or ""
+    file = str(names.get("__file__"))
     return "site-packages" in file or "dist-packages" in file
 
 
