@@ -20,12 +20,16 @@ Instead = dict[int, tuple[object, object]]
 OWN = frozenset(("lineage_stash",))
 """Pauses capture whenever it is entered, and needs no more."""
 
+REPLACED = frozenset((
+    "time", "os", "posix", "random", "secrets", "uuid", "datetime", "_datetime", "numpy", "numpy.random",
+    "numpy.random.mtrand",
+))  # fmt: skip
+"""Modules in which the functions themselves are replaced."""
+
 REAL = (sys.stdlib_module_names | {"ray"}) - {"__main__"}
 """Packages that read clocks for themselves."""
 
-READ_FOR_THE_USER = frozenset((
-    "time", "os", "posix", "random", "secrets", "uuid", "datetime", "_datetime", "email.utils", "timeit",
-))  # fmt: skip
+READ_FOR_THE_USER = frozenset(("email.utils", "timeit"))
 """Modules of the standard library whose readings are the user's."""
 
 Code = type | types.FunctionType
@@ -98,7 +102,7 @@ class Bindings:
 
     def _search_module(self, name: str, names: dict[str, Any]) -> None:
         package = name.partition(".")[0]
-        if package in OWN or name in READ_FOR_THE_USER or name == "numpy" or name.startswith("numpy.random"):
+        if package in OWN or name in REPLACED:
             return
         if is_real(name):
             self._search_dictionary(names, self.real)

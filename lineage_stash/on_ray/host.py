@@ -25,7 +25,7 @@ from lineage_stash.capture import install, readings
 from lineage_stash.capture.belongings import Belongings
 from lineage_stash.capture.here import here, observing, paused
 from lineage_stash.core import effects, events
-from lineage_stash.core.entry import Read
+from lineage_stash.core.entry import Ran, Read
 from lineage_stash.core.frontier import START
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerId
 from lineage_stash.core.peer import Peer
@@ -107,6 +107,7 @@ class Life(Runtime):
         self.restored_at = 0.0
         self.call: effects.RunCall | None = None
         self.latest: effects.RunCall | None = None
+        self.last_call = START
         self.over: str | None = None
         self.looked_at = 0.0
         self.recalled = False
@@ -180,6 +181,7 @@ class Life(Runtime):
                 self.process.registry.retire(self.id)
             return False
         self.restored_at = time.monotonic()
+        self.last_call = peer.program.last_call
         durability = peer.durability
         self.process.has_unflushed = lambda: durability.has_unflushed
         last_words = self.process.registry.last_words_of(self.id)
@@ -286,7 +288,8 @@ class Life(Runtime):
     # a call that kills its process every time
 
     def _attempts_key(self) -> str:
-        return f"crashes/{self.id}/{self.peer.lineage.upper:012d}"
+        """By where the call begins: the log may grow by what it reads before it dies."""
+        return f"crashes/{self.id}/{self.last_call:012d}"
 
     def _be_careful(self) -> str | None:
         """Before a call that may be the one that killed a former life: the note of the attempt, if one was made.
@@ -296,7 +299,7 @@ class Life(Runtime):
         """
         assert self.call is not None
         program = self.peer.program
-        if program.repeats and not program.script:
+        if program.repeats and not any(isinstance(entry, Ran) for entry in program.script):
             key = f"{self._attempts_key()}/{self.incarnation:08d}"
             self.process.plane.put(key, payloads.name_of(self.call.payload).encode())
             return key

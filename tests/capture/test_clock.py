@@ -2,12 +2,14 @@
 
 import copy
 import datetime
+import email.utils
 import os
 import pickle
 import subprocess
 import sys
 import threading
 import time
+import timeit
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +35,8 @@ CLOCKS: dict[str, Callable[[], Any]] = {
     "time.clock_gettime": lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     "time.clock_gettime_ns": lambda: time.clock_gettime_ns(time.CLOCK_REALTIME),
     "os.times": lambda: os.times(),
+    "timeit.default_timer": lambda: timeit.default_timer(),
+    "email.utils": lambda: (email.utils.formatdate(), email.utils.localtime()),
 }
 
 DATES: dict[str, Callable[[], Any]] = {

@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import time
 from random import random as draw
 from time import time as now
@@ -80,6 +81,11 @@ class Careless:
     def harmless(self) -> int:
         return 1
 
+    def die(self) -> None:
+        for _ in range(random.randrange(3, 6)):
+            time.time()
+        os.kill(os.getpid(), signal.SIGKILL)
+
 
 def ask(actor: "ray.ActorHandle", method: str, *args: Any) -> Any:
     return ray.get(getattr(actor, method).remote(*args), timeout=PATIENCE_S)
@@ -138,6 +144,13 @@ def test_replay_that_reads_another_clock_than_the_log_has_ends_the_actor() -> No
         ray.NondeterminismError, match=r"came to a read of os.urandom, where the log has a read \(time.time\)"
     ):
         ask(careless, "harmless")
+
+
+def test_call_that_reads_clocks_and_kills_its_process_every_time_is_given_up() -> None:
+    careless = Careless.remote()
+    ask(careless, "harmless")
+    with pytest.raises(ray.exceptions.RayActorError, match=r"died 3 times in a row while running die\(\)"):
+        ask(careless, "die")
 
 
 def test_time_inside_a_method_costs_some_microseconds() -> None:
