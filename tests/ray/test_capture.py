@@ -66,6 +66,27 @@ class Saved(Witness._cls):  # type: ignore[misc,name-defined]
     """The same with checkpoints."""
 
 
+@ray.remote(num_cpus=0, checkpoint_every=40)
+class Wanderer:
+    """Draws what to read next, and whom to ask."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def wander(self, other: "ray.ActorHandle | None" = None) -> list[Any]:
+        readers = [*CLOCKS.values(), *DATES.values(), *DRAWS.values(), random.random, rand]
+        found = [random.choice(readers)() for _ in range(random.randrange(6))]
+        if other is not None and draw() < 0.5:
+            refs = [other.wander.remote() for _ in range(3)]
+            found.append(len(ray.wait(refs, timeout=0.01 * draw())[0]))
+            found += ray.get(refs, timeout=PATIENCE_S)
+        self.seen.append(found)
+        return found
+
+    def all_seen(self) -> list[Any]:
+        return self.seen
+
+
 @ray.remote(num_cpus=0)
 class Careless:
     def process(self) -> int:
@@ -122,6 +143,23 @@ def test_generators_go_on_from_a_checkpoint() -> None:
     for _ in range(5):
         assert ask(saved, "draw") == (expected.random(), expected.random(), expected_numpy.rand())
     assert inject.recoveries_of(saved) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_actors_that_draw_what_to_read_are_killed_again_and_again() -> None:
+    first, second = Wanderer.remote(), Wanderer.remote()
+    refs = []
+    for number in range(1000):
+        refs.append(first.wander.remote(second))
+        if number % 200 == 100:
+            ray.get(refs[number - 50], timeout=PATIENCE_S)
+            inject.kill_process(first if number % 400 == 100 else second)
+    seen = ray.get(refs, timeout=2 * PATIENCE_S)
+    inject.kill_process(first)
+    assert ask(first, "all_seen") == seen
+    assert inject.recoveries_of(first) >= 3
+    assert inject.recoveries_of(second) >= 1
 
 
 def test_replay_that_strays_ends_the_actor_and_the_error_names_the_call_and_both_versions() -> None:
