@@ -14,6 +14,7 @@ from typing import Any
 import ray
 from ray.actor import ActorClassInheritanceException
 
+from lineage_stash.capture.here import paused
 from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
 from lineage_stash.on_ray import options
 from lineage_stash.on_ray.control_plane import ControlPlane
@@ -171,7 +172,8 @@ class ActorClass:
         """Create an actor."""
         self._methods.by_name[CONSTRUCTOR].check(args, kwargs)
         check_name(self._options.get("name"), self._options.get("namespace"))
-        return create(self, current(), args, kwargs)
+        with paused():
+            return create(self, current(), args, kwargs)
 
     def options(self, **wanted: Any) -> "ActorClass":
         """The same class with other options."""

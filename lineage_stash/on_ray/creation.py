@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 import ray
 
+from lineage_stash.capture.pickling import dumps
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, PeerId
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.shell import address_of
@@ -85,7 +86,7 @@ def read_creation(plane: ControlPlane, peer: PeerId) -> Creation | None:
 
 def put_class(plane: ControlPlane, cls: type) -> str:
     """Store the code of a class; its digest."""
-    code = cloudpickle.dumps(cls)
+    code = dumps(cls)
     if len(code) > LARGEST_CODE_BYTES:
         raise ValueError(
             f"The actor {cls.__name__} is too large ({len(code) >> 20} MiB > {LARGEST_CODE_BYTES >> 20} MiB): its "
@@ -138,10 +139,12 @@ def start_spare(name: str) -> None:
 
 def host_runner(runner: str) -> None:
     """Live the first life of a runner, as a task of Ray's, until its caller ends it."""
+    from lineage_stash.capture.install import install
     from lineage_stash.on_ray.host import Life
     from lineage_stash.on_ray.present import adopt
     from lineage_stash.on_ray.process import Process
 
+    install()
     address = address_of(PeerId(runner), FIRST_INCARNATION)
     try:
         Life(Process(address), PeerId(runner), FIRST_INCARNATION).run(is_task=True)

@@ -7,10 +7,13 @@ which it knows only the payload, after a recovery say, finds them there.
 import hashlib
 from collections.abc import Callable
 from functools import lru_cache
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import cloudpickle
 
+from lineage_stash.capture import install
+from lineage_stash.capture.pickling import dumps
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.creation import LARGEST_CODE_BYTES, pack_placement
 
@@ -33,7 +36,7 @@ class Function(NamedTuple):
 def put_function(plane: ControlPlane, function: Callable[..., Any], name: str, wanted: dict[str, Any],
                  max_crashes: int) -> str:  # fmt: skip
     """Store a function and its options; its digest."""
-    code = cloudpickle.dumps(function)
+    code = dumps(function)
     if len(code) > LARGEST_CODE_BYTES:
         raise ValueError(
             f"The remote function {name} is too large ({len(code) >> 20} MiB > {LARGEST_CODE_BYTES >> 20} MiB): it "
@@ -63,6 +66,8 @@ def load_function(plane: ControlPlane, digest: str) -> Callable[..., Any]:
     """The function with this digest, ready to be called."""
     record = read_function(plane, digest)
     function: Callable[..., Any] = cloudpickle.loads(record.code)
+    if isinstance(function, FunctionType):
+        install.cover(function)
     return with_retries(function, record) if record.retries else function
 
 

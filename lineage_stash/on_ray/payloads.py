@@ -18,6 +18,7 @@ import cloudpickle
 from ray.exceptions import ActorDiedError, OwnerDiedError, RayError, RayTaskError
 
 from lineage_stash.core.digest import HEAD_STARTS, OPAQUE
+from lineage_stash.on_ray.errors import NondeterminismError
 
 PLAIN = 1
 _PLAIN = bytes((PLAIN,))
@@ -36,7 +37,7 @@ _BY_REFERENCE = frozenset(("numpy", "pyarrow", "pandas", "builtins"))
 _LENGTHS = Struct("<QI")
 _LENGTH = Struct("<Q")
 
-VALUE, ERROR, DIED, PARTS = b"v", b"e", b"d", b"p"
+VALUE, ERROR, DIED, STRAYED, PARTS = b"v", b"e", b"d", b"n", b"p"
 
 RETURNS = "\0"
 """Separates a method from how many values it returns, where that is not one."""
@@ -215,9 +216,9 @@ def pack_error(function: str, error: BaseException) -> bytes:
     return _opaque(head, body)
 
 
-def pack_death(text: str) -> bytes:
-    """The last words of an actor that is gone for good."""
-    return _opaque(DIED, text.encode())
+def pack_death(text: str, *, strayed: bool = False) -> bytes:
+    """The last words of an actor that is gone for good; because its replay strayed, or for another reason."""
+    return _opaque(STRAYED if strayed else DIED, text.encode())
 
 
 def unpack_value(reply: bytes) -> Any:
@@ -235,5 +236,7 @@ def unpack_value(reply: bytes) -> Any:
         died = ActorDiedError()
         died.error_msg = bytes(body).decode()
         raise died
+    if kind == STRAYED:
+        raise NondeterminismError(error_msg=bytes(body).decode())
     function, text, error = pickle.loads(body)
     raise RayTaskError(function, text, error).as_instanceof_cause()

@@ -19,6 +19,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from lineage_stash.capture.belongings import Belongings
 from lineage_stash.core import events
 from lineage_stash.core.events import Passed
 from lineage_stash.core.ids import PeerId
@@ -81,6 +82,7 @@ class ActorProgram:
         self.exit: bytes | None = None
         """Its last words, if the last call has ended the actor."""
         self.created = 0
+        self.belongings = Belongings()
         self._pickling_s: float | None = None
         self._last_chunks: frozenset[bytes] = frozenset()
 
@@ -128,11 +130,13 @@ class ActorProgram:
         saves = getattr(self.instance, "__ray_save__", None)
         state = saves() if saves is not None else self.instance
         with saving(self.runtime):
-            return pickle_state((saves is not None, state, self.failure, self.created), self.cls)
+            belongings = self.belongings.pack()
+            return pickle_state((saves is not None, state, self.failure, self.created, belongings), self.cls)
 
     def restore(self, state: bytes) -> None:
         """Go on from a copy."""
-        saved, value, self.failure, self.created = unpickle_state(state, self.cls)
+        saved, value, self.failure, self.created, belongings = unpickle_state(state, self.cls)
+        self.belongings.restore(belongings)
         if saved:
             self.instance = object.__new__(self.cls)
             self.instance.__ray_restore__(value)

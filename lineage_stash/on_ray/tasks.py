@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+from lineage_stash.capture.here import paused
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.functions import put_function
 from lineage_stash.on_ray.methods import STREAMING
@@ -48,6 +49,10 @@ class RemoteFunction:
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Have the function run; its result is claimed by the ref, or by one ref for each result."""
         self._signature.bind(*args, **kwargs)
+        with paused():
+            return self._submit(args, kwargs)
+
+    def _submit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         runtime = current()
         plane = runtime.process.plane
         if self._stored_in is not plane:
