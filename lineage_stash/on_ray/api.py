@@ -17,9 +17,10 @@ from lineage_stash.core.frontier import START
 from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
 from lineage_stash.on_ray import services
 from lineage_stash.on_ray.control_plane import ControlPlane
-from lineage_stash.on_ray.creation import Creation, pack_placement, put_class, put_on_record, start_host
+from lineage_stash.on_ray.creation import Creation, pack_placement, put_class, put_on_record, start_host, wishes_of
 from lineage_stash.on_ray.driver import Driver
 from lineage_stash.on_ray.levels import Durability, parse_level
+from lineage_stash.on_ray.placing import node_for_first_life
 from lineage_stash.on_ray.process import POLICY
 from lineage_stash.on_ray.program import CONSTRUCTOR
 from lineage_stash.on_ray.runtime import ObjectRef, Runtime
@@ -210,7 +211,7 @@ class ActorClass:
         )  # fmt: skip
         put_on_record(plane, creation)
         if not runtime.process.registry.is_claimed(address_of(peer, FIRST_INCARNATION)):
-            start_host(creation, FIRST_INCARNATION)
+            start_host(creation, FIRST_INCARNATION, node_for_first_life(plane, wishes_of(creation)))
         if isinstance(runtime, Driver) and not detached:
             _Now.actors.append(peer)
         runtime.submit(peer, CONSTRUCTOR, args, kwargs)

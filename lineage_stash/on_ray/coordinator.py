@@ -21,6 +21,7 @@ from lineage_stash.core import events
 from lineage_stash.core.ids import Incarnation, PeerId
 from lineage_stash.core.recovery import Coordinator
 from lineage_stash.on_ray.creation import Creation
+from lineage_stash.on_ray.first_lives import FirstLives
 from lineage_stash.on_ray.hosting import SPARES, Hosting
 from lineage_stash.on_ray.links import Kind, Link
 from lineage_stash.on_ray.mail import PING_S, Addressee
@@ -74,6 +75,7 @@ class Office:
         self.watch: ReplicaWatch
         self.nodes: NodeWatch
         self.hosting: Hosting
+        self.first_lives: FirstLives
 
     def run(self) -> None:
         """Come up, and coordinate for ever."""
@@ -92,6 +94,7 @@ class Office:
                                   executor=None, store=process.store)  # fmt: skip
             self.recoveries = Recoveries(self.machine, process.shell, process.registry)
             self.hosting = Hosting(process, self.nodes, self.spares_wanted, self.recoveries.note_host, self._suspect)
+            self.first_lives = FirstLives(process, self.hosting)
             process.registry.starter = self.hosting.start
         process.registry.settle_in(address, process.place)
         process.plane.put(COORDINATOR, address.encode())
@@ -186,6 +189,7 @@ class Office:
     def _on_node_lost(self, node: str, reason: str) -> None:
         """All who live on a node are dead."""
         starting = self.hosting.leave(node)
+        self.first_lives.watch()
         registry = self.process.registry
         registry.ask(
             lambda: registry.addresses_on(node),
@@ -198,6 +202,7 @@ class Office:
 
     def _on_agent_died(self, node: str) -> None:
         """Perhaps its node did too: whoever was to come up there may not."""
+        self.first_lives.watch()
         for address in self.hosting.leave(node):
             self._suspect(address, "its node is in doubt: the agent there died")
 

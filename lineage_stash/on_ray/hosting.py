@@ -15,11 +15,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
 from lineage_stash.core.ids import Incarnation, NodeId, PeerId
 from lineage_stash.on_ray.creation import Creation, read_creation, start_host, start_spare, wishes_of
-from lineage_stash.on_ray.node_watch import Node, NodeWatch
+from lineage_stash.on_ray.node_watch import NodeWatch
+from lineage_stash.on_ray.placing import nodes_for
 from lineage_stash.on_ray.process import Process
 from lineage_stash.on_ray.registry import Place
 from lineage_stash.shell import address_of
@@ -35,9 +34,6 @@ TRY_ANOTHER_S = 6.0
 
 NEW_SPARE_S = 1.0
 """A spare that was used is replaced a little later, so that its start does not compete with the recovery."""
-
-UNBOUND = (None, "DEFAULT", "SPREAD")
-"""Strategies that leave the choice of a node to whoever starts a process."""
 
 SPARES = "spare-"
 
@@ -72,7 +68,7 @@ class Hosting:
         self._placed: Counter[str] = Counter()
         """How many lives were given to each node from here."""
         self._note_host = note_host
-        self._suspect = suspect
+        self.suspect = suspect
         self._tops_up = False
 
     # lives
@@ -117,6 +113,10 @@ class Hosting:
         self._note_host(address, "a fresh process")
         self.process.registry.ask(partial(start_host, awaited.creation, awaited.incarnation, node, len(awaited.tried)))
 
+    def choose(self, wishes: Mapping[str, Any]) -> str | None:
+        """A living node for a host with these wishes; none where only Ray can tell."""
+        return self._choose(nodes_for(wishes, self.nodes.living), "")
+
     def _choose(self, fitting: list[str], preferred: str) -> str | None:
         """The preferred node, or the one with the fewest lives and spares."""
         if preferred in fitting:
@@ -136,7 +136,7 @@ class Hosting:
                 del self.awaited[address]
             elif awaited.deadline < now:
                 del self.awaited[address]
-                self._suspect(address, "did not come up in time")
+                self.suspect(address, "did not come up in time")
             elif awaited.try_another_at < now:
                 self._start_fresh(address, awaited)
         late = [name for name, (_, deadline) in self._coming.items() if deadline < now]
@@ -192,32 +192,6 @@ class Hosting:
         while len(self.spares) + len(self._coming) < self.spares_wanted:
             self._started += 1
             name = f"spare {self.process.token}-{self._started}"
-            node = self._choose(nodes_for({}, self.nodes.living), "")
+            node = self.choose({})
             self._coming[name] = (node or "", time.monotonic() + COME_UP_S)
             self.process.registry.ask(partial(start_spare, name, node))
-
-
-def nodes_for(wishes: Mapping[str, Any], living: Mapping[str, Node]) -> list[str]:
-    """The living nodes that a host may run on; none where only Ray can tell."""
-    strategy = wishes.get("scheduling_strategy")
-    needs = needed_resources(wishes)
-    fitting = [
-        node for node, known in living.items()
-        if all(known.resources.get(resource, 0.0) >= amount for resource, amount in needs.items())
-    ]  # fmt: skip
-    if strategy in UNBOUND:
-        return fitting
-    if isinstance(strategy, NodeAffinitySchedulingStrategy):
-        if strategy.node_id in fitting:
-            return [strategy.node_id]
-        return fitting if strategy.soft else []
-    return []
-
-
-def needed_resources(wishes: Mapping[str, Any]) -> dict[str, float]:
-    """What a node must have in total to run a host with these wishes."""
-    named = {"CPU": wishes.get("num_cpus") or 1, "GPU": wishes.get("num_gpus"), "memory": wishes.get("memory")}
-    needs = {**named, **(wishes.get("resources") or {})}
-    if wishes.get("accelerator_type"):
-        needs[f"accelerator_type:{wishes['accelerator_type']}"] = 0.001
-    return {resource: float(amount) for resource, amount in needs.items() if amount}

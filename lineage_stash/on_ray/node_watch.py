@@ -12,15 +12,14 @@ Rules:
 - The coordinator's own node is alive, and has no agent.
 """
 
+import json
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
-
-import ray
 
 from lineage_stash.on_ray.node_agent import node_of, start_agent
+from lineage_stash.on_ray.placing import SHUNNED, Node, all_nodes
 from lineage_stash.on_ray.process import TICK_S, Process
 
 SILENCE_S = 1.5
@@ -84,13 +83,6 @@ class Listening:
         return list(self._heard)
 
 
-class Node(NamedTuple):
-    """What Ray says of a node."""
-
-    alive: bool
-    resources: dict[str, float]
-
-
 class NodeWatch:
     """Listens to agents, starts those that are missing, and says which nodes are lost and which are alive."""
 
@@ -99,7 +91,7 @@ class NodeWatch:
         self.process = process
         self.known: dict[str, Node] = {}
         self.lost: dict[str, float] = {}
-        """Nodes that are lost as far as agents say, and since when; Ray may not know it yet."""
+        """Nodes that are lost as far as agents say, and since when, while Ray has them for alive."""
         self._on_lost = on_lost
         self._on_alive = on_alive
         self._on_agent_died = on_agent_died
@@ -107,6 +99,7 @@ class NodeWatch:
         self._started_at: dict[str, float] = {}
         self._doubted: dict[str, float] = {}
         """Nodes whose agents died, and since when, on the listener's clock."""
+        self._told: frozenset[str] | None = None
         self._begun_at = time.monotonic()
 
     def begin(self) -> None:
@@ -165,12 +158,21 @@ class NodeWatch:
         for node, since in list(self._doubted.items()):
             if self._listening.listened_s - since > DOUBT_S:
                 self._lose(node, "its node is lost: the agent there died, and no other one could be started")
+        self._tell_creators()
 
     def _lose(self, node: str, reason: str) -> None:
         self.lost[node] = time.monotonic()
         self._doubted.pop(node, None)
         tell(f"node {node} is lost ({reason.partition(': ')[2]})")
         self._on_lost(node, reason)
+
+    def _tell_creators(self) -> None:
+        """Let those who create actors know which nodes not to use, while Ray would still use them."""
+        shunned = frozenset((*self.lost, *self._doubted))
+        if shunned != self._told:
+            self._told = shunned
+            value = json.dumps(sorted(shunned)).encode()
+            self.process.registry.ask(lambda: self.process.plane.put(SHUNNED, value))
 
     # what Ray says
 
@@ -182,18 +184,13 @@ class NodeWatch:
             if (node not in found or not found[node].alive) and node not in self.lost:
                 self._listening.forget(node)
                 self._lose(node, "its node is lost: Ray has declared it dead")
-        self.lost = {node: since for node, since in self.lost.items() if node in found}
+        self.lost = {node: since for node, since in self.lost.items() if node in found and found[node].alive}
         living = self.living
         now = time.monotonic()
         for node, known in found.items():
             if known.alive and node not in living and now - self._started_at.get(node, -START_AGAIN_S) >= START_AGAIN_S:
                 self._started_at[node] = now
                 self.process.registry.ask(partial(start_agent, node))
-
-
-def all_nodes() -> dict[str, Node]:
-    """In the registry's thread: the nodes that Ray knows, and what each of them has in total."""
-    return {node["NodeID"]: Node(node["Alive"], node["Resources"]) for node in ray.nodes()}
 
 
 def tell(what: str) -> None:

@@ -25,9 +25,10 @@ class LocalNodes:
     def __init__(self, count: int, **head_options: Any) -> None:
         self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **head_options})
         for _ in range(count - 1):
-            self._cluster.add_node(num_cpus=1)
+            self.add()
         self._cluster.wait_for_nodes()
         self._stopped: dict[str, list[int]] = {}
+        self._killed: list[Any] = []
 
     @property
     def address(self) -> str:
@@ -49,6 +50,7 @@ class LocalNodes:
     def add(self, **options: Any) -> str:
         """Start one more node."""
         added: str = self._cluster.add_node(num_cpus=1, **options).node_id
+        forget_litter()
         return added
 
     def processes_of(self, node: str) -> list[int]:
@@ -64,6 +66,7 @@ class LocalNodes:
         wait_until(lambda: not any(map(is_running, doomed)), "all processes of the nodes are gone")
         for node in [each for each in self._cluster.worker_nodes if each.node_id in nodes]:
             self._cluster.worker_nodes.remove(node)
+            self._killed.append(node)
 
     def stop(self, node: str) -> None:
         """Have a node stand still; nothing on it answers, and no connection ends."""
@@ -80,11 +83,16 @@ class LocalNodes:
         for node in list(self._stopped):
             self.resume(node)
         self._cluster.shutdown()
-        # Ray's Cluster leaves sockets open and processes unwaited for, which others would be blamed for.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            del self._cluster
-            gc.collect()
+        del self._cluster
+        self._killed.clear()
+        forget_litter()
+
+
+def forget_litter() -> None:
+    """Ray's Cluster leaves sockets open and processes unwaited for, which others would be blamed for."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @contextmanager

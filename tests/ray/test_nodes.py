@@ -1,4 +1,4 @@
-"""Whole nodes are killed and stopped, all their processes at once: actors go on elsewhere, and every call counts once."""
+"""Whole nodes are killed and stopped, all processes at once: actors go on elsewhere, and every call counts once."""
 
 import os
 import re
@@ -7,10 +7,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import lineage_stash as ray
 from lineage_stash.on_ray.api import current
 from lineage_stash.on_ray.node_agent import agent_name
+from lineage_stash.on_ray.placing import SHUNNED
 from lineage_stash.shell import address_of
 from lineage_stash.testing import inject
 from lineage_stash.testing.inject_nodes import LocalNodes, is_running, local_nodes
@@ -21,7 +23,7 @@ PATIENCE_S = 90.0
 NODES = 5
 
 
-@ray.remote(scheduling_strategy="SPREAD", checkpoint_every=300)
+@ray.remote(num_cpus=0, checkpoint_every=300)
 class Tally:
     """Counts its calls, so that one that was lost or repeated shows."""
 
@@ -61,7 +63,12 @@ def all_nodes_are_there(nodes: LocalNodes) -> None:
     """As many nodes as in the beginning, and the agents of all of them."""
     for _ in range(NODES - 1 - len(nodes.others)):
         nodes.add()
-    inject.wait_until(lambda: all(agent_pid(node) is not None for node in nodes.others), "an agent on every node")
+    inject.wait_until(lambda: all(map(is_alive, nodes.others)), "an agent on every node")
+
+
+def is_alive(node: str) -> bool:
+    """Whether a node has an agent, and the coordinator has heard it if it had another one before."""
+    return agent_pid(node) is not None and node.encode() not in (current().process.plane.get(SHUNNED) or b"")
 
 
 def agent_pid(node: str) -> int | None:
@@ -78,15 +85,11 @@ def node_of(tally: "ray.ActorHandle") -> str:
 
 
 def create_on(node: str, count: int = 1) -> list["ray.ActorHandle"]:
-    """Actors on a node that are not bound to it."""
-    found: list[ray.ActorHandle] = []
-    while len(found) < count:
-        tally = Tally.remote()
-        if node_of(tally) == node:
-            found.append(tally)
-        else:
-            ray.kill(tally)
-    return found
+    """Actors on a node that may go elsewhere if they must."""
+    there = NodeAffinitySchedulingStrategy(node, soft=True)
+    created = [Tally.options(scheduling_strategy=there).remote() for _ in range(count)]
+    assert {node_of(tally) for tally in created} == {node}
+    return created
 
 
 def test_killed_node_is_left_at_once_and_nothing_is_lost(nodes: LocalNodes) -> None:
@@ -97,6 +100,8 @@ def test_killed_node_is_left_at_once_and_nothing_is_lost(nodes: LocalNodes) -> N
     refs = [tally.add.remote() for tally in tallies]
     assert ray.get(refs, timeout=12) == [501, 501], "before Ray has noticed anything"
     assert victim not in {node_of(tally) for tally in tallies}
+    created = [Tally.remote() for _ in range(4)]
+    assert ray.get([tally.add.remote() for tally in created], timeout=12) == [1] * 4
 
 
 def test_stopped_node_is_left_and_its_zombies_end_when_it_is_resumed(nodes: LocalNodes) -> None:
@@ -108,11 +113,13 @@ def test_stopped_node_is_left_and_its_zombies_end_when_it_is_resumed(nodes: Loca
     zombies = [inject.pid_of(tally) for tally in tallies]
     agent = agent_pid(victim)
     nodes.stop(victim)
-    refs += [tally.add.remote() for tally in tallies]
-    assert ray.get(refs, timeout=12) == [300] * 8 + [1201] * 2, "no connection was reset"
-    assert all(map(is_running, zombies))
-    assert inject.recoveries_of(caller) == 0
-    nodes.resume(victim)
+    try:
+        assert ray.get(refs, timeout=12) == [300] * 8, "though no connection was reset"
+        assert ray.get([tally.add.remote() for tally in tallies], timeout=12) == [1201] * 2
+        assert all(map(is_running, zombies))
+        assert inject.recoveries_of(caller) == 0
+    finally:
+        nodes.resume(victim)
     inject.wait_until(lambda: not any(map(is_running, zombies)), "the zombies end")
     assert ray.get([tally.add.remote() for tally in tallies], timeout=PATIENCE_S) == [1202] * 2
     assert agent_pid(victim) == agent
