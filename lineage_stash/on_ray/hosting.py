@@ -29,8 +29,9 @@ COME_UP_S = 30.0
 SPARE_COMES_UP_S = 8.0
 """The same in a process that is there already."""
 
-TRY_ANOTHER_S = 6.0
-"""How long a fresh process may take on one node before another node is tried as well."""
+TRY_ANOTHER_S = 12.0
+"""How long a fresh process may take on one node before another node is tried as well. A node that is lost is left at
+once, so this is for nodes that live and have no room; any sooner, and machines that are slow get twice the work."""
 
 NEW_SPARE_S = 1.0
 """A spare that was used is replaced a little later, so that its start does not compete with the recovery."""

@@ -23,8 +23,9 @@ from lineage_stash.on_ray.placing import SHUNNED, Node, all_nodes
 from lineage_stash.on_ray.process import TICK_S, Process
 
 SILENCE_S = 1.5
-"""How long an agent may be silent. It speaks every 0.2 s: seven in a row have not come. An agent that has to share two
-cores with twenty busy processes was late by 0.4 s at most, and a lost packet is repeated after 0.2 s."""
+"""How long an agent may be silent. It speaks every 0.2 s, so seven beats in a row have not come. What may delay one: a
+Python that wakes up so often beside twenty busy ones, on two cores, was late by 0.01 s; a lost packet is repeated after
+0.2 s, and lost again after 0.6 s."""
 
 MOST_TURN_S = 2 * TICK_S
 """How much of the time between two turns counts as listened to: what is more, the coordinator was away."""
