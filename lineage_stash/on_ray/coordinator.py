@@ -25,6 +25,7 @@ from lineage_stash.on_ray.first_lives import FirstLives
 from lineage_stash.on_ray.hosting import SPARES, Hosting
 from lineage_stash.on_ray.links import Kind, Link
 from lineage_stash.on_ray.mail import PING_S, Addressee
+from lineage_stash.on_ray.moving import Moving
 from lineage_stash.on_ray.node_watch import NodeWatch
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
 from lineage_stash.on_ray.recoveries import Recoveries
@@ -76,6 +77,7 @@ class Office:
         self.nodes: NodeWatch
         self.hosting: Hosting
         self.first_lives: FirstLives
+        self.moving: Moving
 
     def run(self) -> None:
         """Come up, and coordinate for ever."""
@@ -95,6 +97,7 @@ class Office:
             self.recoveries = Recoveries(self.machine, process.shell, process.registry)
             self.hosting = Hosting(process, self.nodes, self.spares_wanted, self.recoveries.note_host, self._suspect)
             self.first_lives = FirstLives(process, self.hosting)
+            self.moving = Moving(process, self.hosting, self._bury)
             process.registry.starter = self.hosting.start
         process.registry.settle_in(address, process.place)
         process.plane.put(COORDINATOR, address.encode())
@@ -138,6 +141,7 @@ class Office:
         self.nodes.on_ticked()
         self.watch.on_ticked()
         self.hosting.look_for_latecomers()
+        self.moving.on_ticked()
 
     def _on_arrival(self, address: str) -> None:
         self.hosting.has_come(address)

@@ -102,7 +102,7 @@ class Hosting:
 
     def _start_fresh(self, address: str, awaited: Awaited) -> None:
         assert awaited.creation is not None
-        living = {node: known for node, known in self.nodes.living.items() if node not in awaited.tried}
+        living = {node: known for node, known in self.nodes.usable.items() if node not in awaited.tried}
         fitting = nodes_for(wishes_of(awaited.creation), living)
         node = self._choose(fitting, awaited.former_node)
         awaited.try_another_at = time.monotonic() + TRY_ANOTHER_S
@@ -116,7 +116,7 @@ class Hosting:
 
     def choose(self, wishes: Mapping[str, Any]) -> str | None:
         """A living node for a host with these wishes; none where only Ray can tell."""
-        return self._choose(nodes_for(wishes, self.nodes.living), "")
+        return self._choose(nodes_for(wishes, self.nodes.usable), "")
 
     def _choose(self, fitting: list[str], preferred: str) -> str | None:
         """The preferred node, or the one with the fewest lives and spares."""
@@ -178,7 +178,7 @@ class Hosting:
         """A spare on a living node and that node, if any process there will do."""
         if wishes.keys() - {"scheduling_strategy"}:
             return None
-        fitting = nodes_for(wishes, self.nodes.living) if wishes else self.nodes.living
+        fitting = nodes_for(wishes, self.nodes.usable) if wishes else self.nodes.usable
         usable = [(spare, node) for spare, node in self.spares.items() if node in fitting]
         usable.sort(key=lambda pair: (pair[1] != former_node, self._placed[pair[1]]))
         if not usable:

@@ -101,6 +101,7 @@ class NodeWatch:
         self._doubted: dict[str, float] = {}
         """Nodes whose agents died, and since when, on the listener's clock."""
         self._told: frozenset[str] | None = None
+        self._was_complete = False
         self._begun_at = time.monotonic()
 
     def begin(self) -> None:
@@ -121,6 +122,16 @@ class NodeWatch:
         return {node: self.known.get(node, nothing) for node in heard}
 
     @property
+    def usable(self) -> dict[str, Node]:
+        """The living nodes on which something may be started."""
+        return {node: known for node, known in self.living.items() if not known.draining}
+
+    @property
+    def draining(self) -> list[str]:
+        """The living nodes that are about to go."""
+        return [node for node, known in self.living.items() if known.draining]
+
+    @property
     def is_complete(self) -> bool:
         """Whether every node that Ray has for alive was heard of, or has had the time to be."""
         if not self.known:
@@ -130,7 +141,9 @@ class NodeWatch:
         return not unheard or time.monotonic() - self._begun_at > FIRST_BEATS_S
 
     def is_gone(self, node: str, for_s: float) -> bool:
-        """Whether a node is lost for so long, as far as agents say."""
+        """Whether a node is lost for so long, as far as agents say, or is about to go."""
+        if node in self.known and self.known[node].draining:
+            return True
         return node in self.lost and time.monotonic() - self.lost[node] > for_s
 
     # listening
@@ -192,6 +205,9 @@ class NodeWatch:
             if known.alive and node not in living and now - self._started_at.get(node, -START_AGAIN_S) >= START_AGAIN_S:
                 self._started_at[node] = now
                 self.process.registry.ask(partial(start_agent, node))
+        if not self._was_complete and self.is_complete:
+            self._was_complete = True
+            self._on_alive()
 
 
 def tell(what: str) -> None:

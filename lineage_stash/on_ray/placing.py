@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from lineage_stash.on_ray.control_plane import ControlPlane
+from lineage_stash.on_ray.control_plane import ControlPlane, draining_nodes
 
 SHUNNED = "shunned"
 """The fact in the control plane that says which nodes are lost while Ray still has them for alive."""
@@ -26,11 +26,14 @@ class Node(NamedTuple):
     alive: bool
     resources: dict[str, float]
     """What it has in total."""
+    draining: bool = False
+    """Whether it is about to go, so that Ray places nothing there any more."""
 
 
 def all_nodes() -> dict[str, Node]:
     """The nodes that Ray knows."""
-    return {node["NodeID"]: Node(node["Alive"], node["Resources"]) for node in ray.nodes()}
+    draining = draining_nodes()
+    return {node["NodeID"]: Node(node["Alive"], node["Resources"], node["NodeID"] in draining) for node in ray.nodes()}
 
 
 def node_for_first_life(plane: ControlPlane, wishes: Mapping[str, Any]) -> str | None:
@@ -38,7 +41,9 @@ def node_for_first_life(plane: ControlPlane, wishes: Mapping[str, Any]) -> str |
     shunned = json.loads(plane.get(SHUNNED) or b"[]")
     if not shunned:
         return None
-    living = {node: known for node, known in all_nodes().items() if known.alive and node not in shunned}
+    living = {
+        node: known for node, known in all_nodes().items() if known.alive and not known.draining and node not in shunned
+    }
     fitting = nodes_for(wishes, living)
     return random.choice(fitting) if fitting else None
 

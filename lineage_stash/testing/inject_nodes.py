@@ -7,6 +7,7 @@ A process belongs to a node if Ray has started it as a part of that node, or if 
 import gc
 import os
 import signal
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.cluster_utils import Cluster
+from ray.core.generated import autoscaler_pb2
 
 from lineage_stash.testing.inject import wait_until
 
@@ -76,6 +79,14 @@ class LocalNodes:
     def resume(self, node: str) -> None:
         """Have a node that stands still go on."""
         signal_all(self._stopped.pop(node), signal.SIGCONT)
+
+    def drain(self, node: str, within_s: float) -> None:
+        """Let Ray know that a node is about to go, as a preemption notice does."""
+        reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+        deadline_ms = int(1e3 * (time.time() + within_s))
+        taken, why_not = GcsClient(address=self.address).drain_node(node, reason, "to be preempted", deadline_ms)
+        if not taken:
+            raise RuntimeError(f"Ray does not drain node {node}: {why_not}")
 
     def close(self) -> None:
         """End all of it."""

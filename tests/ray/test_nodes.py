@@ -143,6 +143,25 @@ def test_two_of_five_nodes_killed_at_once_while_callers_run(nodes: LocalNodes) -
     assert [inject.recoveries_of(each) for each in (survivor, bystander)] == [0, 0]
 
 
+def test_actors_leave_a_node_that_is_drained_before_it_goes(nodes: LocalNodes) -> None:
+    victim = nodes.others[0]
+    tallies = create_on(victim, 2)
+    refs = [tally.add.remote() for tally in tallies for _ in range(500)]
+    nodes.drain(victim, within_s=600)
+
+    def have_moved() -> bool:
+        refs.extend([tally.add.remote() for tally in tallies])
+        ray.get(refs[-2:], timeout=PATIENCE_S)
+        return all(node_of(tally) != victim for tally in tallies)
+
+    inject.wait_until(have_moved, "both have moved")
+    lives = [inject.life_of(tally) for tally in tallies]
+    nodes.kill(victim)
+    counts = ray.get([tally.add.remote() for tally in tallies], timeout=PATIENCE_S)
+    assert sum(counts) == len(refs) + 2
+    assert [inject.life_of(tally) for tally in tallies] == lives == [1, 1]
+
+
 def test_killed_agent_is_started_again_and_nobody_is_recovered(nodes: LocalNodes) -> None:
     node = nodes.others[0]
     tally = create_on(node)[0]
