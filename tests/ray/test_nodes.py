@@ -130,11 +130,13 @@ def test_two_of_five_nodes_killed_at_once_while_callers_run(nodes: LocalNodes) -
     victims = nodes.others[:2]
     caller, tally = create_on(victims[0])[0], create_on(victims[1])[0]
     survivor, bystander = create_on(nodes.others[2], 2)
+    inject.disturb_store(delay_ms=300)  # so that nothing of the last 300 ms before the blow is committed
     refs = [each.add_elsewhere.remote(tally, 200) for each in (caller, survivor) for _ in range(10)]
     refs += [caller.add_elsewhere.remote(bystander, 200) for _ in range(10)]
     direct = [tally.add.remote() for _ in range(500)]
     ray.wait(refs, num_returns=3, timeout=PATIENCE_S)
     nodes.kill(*victims)
+    inject.disturb_store()
     assert ray.get(refs, timeout=PATIENCE_S) == [200] * 30
     counts = ray.get(direct, timeout=PATIENCE_S)
     assert counts == sorted(set(counts)), "each call was applied once, in its caller's order"
