@@ -18,11 +18,12 @@ from lineage_stash.capture.here import paused
 from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
 from lineage_stash.on_ray import options
 from lineage_stash.on_ray.control_plane import ControlPlane
-from lineage_stash.on_ray.creation import Creation, pack_placement, put_class, put_on_record, start_host
+from lineage_stash.on_ray.creation import Creation, pack_placement, put_class, put_on_record, start_host, wishes_of
 from lineage_stash.on_ray.driver import Driver
 from lineage_stash.on_ray.levels import level_kept
 from lineage_stash.on_ray.methods import CONSTRUCTOR, Method, Methods, methods_of, unpack
 from lineage_stash.on_ray.names import Bearer, check_name, put_name
+from lineage_stash.on_ray.placing import node_for_first_life
 from lineage_stash.on_ray.present import Now, current
 from lineage_stash.on_ray.process import POLICY
 from lineage_stash.on_ray.runtime import Runtime
@@ -251,7 +252,7 @@ def create(cls: ActorClass, runtime: Runtime, args: tuple[Any, ...], kwargs: dic
     )  # fmt: skip
     put_on_record(process.plane, creation)
     if not process.registry.is_claimed(address_of(peer, FIRST_INCARNATION)):
-        start_host(creation, FIRST_INCARNATION)
+        start_host(creation, FIRST_INCARNATION, node_for_first_life(process.plane, wishes_of(creation)))
     runtime.submit(peer, CONSTRUCTOR, args, kwargs)
     owner = runtime if isinstance(runtime, Driver) and not detached else None
     if owner is not None:
