@@ -301,13 +301,13 @@ class Life(Runtime):
             self.process.plane.delete(attempt)
         now = time.monotonic()
         with self.process.lock:
-            if self.dropped:
-                self._let_go()
             self.call = None
             self.process.turns += 1
             if self.program.exit is not None:
                 self.shell.feed(events.KillAsked(self.program.exit))  # first, so that no other call begins
             self.shell.feed(events.CallFinished(reply, passed))
+            if self.dropped:  # after the reply, which may have passed them on
+                self._let_go()
             if self._has_call() and now - self.looked_at > LOOK_S:
                 self.looked_at = now
                 self.process.flush_if_due()
