@@ -26,7 +26,8 @@ class LocalNodes:
     """A cluster whose nodes are all on this machine; the first one is the head."""
 
     def __init__(self, count: int, **head_options: Any) -> None:
-        self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **head_options})
+        with litter_forgotten():
+            self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **head_options})
         for _ in range(count - 1):
             self.add()
         self._cluster.wait_for_nodes()
@@ -52,8 +53,8 @@ class LocalNodes:
 
     def add(self, **options: Any) -> str:
         """Start one more node."""
-        added: str = self._cluster.add_node(num_cpus=1, **options).node_id
-        forget_litter()
+        with litter_forgotten():
+            added: str = self._cluster.add_node(num_cpus=1, **options).node_id
         return added
 
     def processes_of(self, node: str) -> list[int]:
@@ -93,16 +94,18 @@ class LocalNodes:
         ray.shutdown()
         for node in list(self._stopped):
             self.resume(node)
-        self._cluster.shutdown()
-        del self._cluster
-        self._killed.clear()
-        forget_litter()
+        with litter_forgotten():
+            self._cluster.shutdown()
+            del self._cluster
+            self._killed.clear()
 
 
-def forget_litter() -> None:
+@contextmanager
+def litter_forgotten() -> Iterator[None]:
     """Ray's Cluster leaves sockets open and processes unwaited for, which others would be blamed for."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
+        yield
         gc.collect()
 
 
