@@ -7,6 +7,7 @@ A process belongs to a node if Ray has started it as a part of that node, or if 
 import gc
 import os
 import signal
+import socket
 import time
 import warnings
 from collections.abc import Iterator
@@ -26,8 +27,10 @@ class LocalNodes:
     """A cluster whose nodes are all on this machine; the first one is the head."""
 
     def __init__(self, count: int, **head_options: Any) -> None:
+        # A port of its own, so that another cluster on this machine is not in the way.
+        options = {"num_cpus": 1, "dashboard_port": free_port(), **head_options}
         with litter_forgotten():
-            self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **head_options})
+            self._cluster = Cluster(initialize_head=True, head_node_args=options)
         for _ in range(count - 1):
             self.add()
         self._cluster.wait_for_nodes()
@@ -117,6 +120,14 @@ def local_nodes(count: int, **head_options: Any) -> Iterator[LocalNodes]:
         yield nodes
     finally:
         nodes.close()
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def with_descendants(roots: list[int]) -> list[int]:

@@ -23,7 +23,7 @@ PATIENCE_S = 90.0
 NODES = 5
 
 STOPPED_S = 35.0
-"""In which Ray by itself does not notice that a node stands still; it takes us two seconds, on a machine that is free."""
+"""In which Ray by itself does not notice that a node stands still; it takes us two seconds."""
 
 
 @ray.remote(num_cpus=0, checkpoint_every=300)
