@@ -231,7 +231,7 @@ class Office:
             self.nodes.on_beat(link.introduction or "")
         elif "status" in said:
             links = sorted(self.process.links.open)
-            answer = {"links": links, "spares": len(self.hosting.spares), "phase": self.machine.phase.name}
+            answer = {"links": links, "spares": len(self.hosting.usable_spares), "phase": self.machine.phase.name}
             link.send(Kind.CONTROL, json.dumps({"status": answer}).encode())
 
     def _reap(self) -> None:

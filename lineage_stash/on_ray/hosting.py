@@ -61,7 +61,7 @@ class Hosting:
         self.nodes = nodes
         self.spares_wanted = spares_wanted
         self.spares: dict[str, str] = {}
-        """The spares that wait, and their nodes."""
+        """The spares that wait, and their nodes, which may be lost for a while."""
         self.awaited: dict[str, Awaited] = {}
         self._coming: dict[str, tuple[str, float]] = {}
         """Spares that were started: the names of their Ray actors, their nodes, and until when they may take."""
@@ -147,8 +147,7 @@ class Hosting:
             self.top_up()
 
     def leave(self, node: str) -> list[str]:
-        """Count on nothing that is on a node any more; the lives that were to come up there."""
-        self.spares = {spare: where for spare, where in self.spares.items() if where != node}
+        """Wait for nothing on a node any more; the lives that were to come up there."""
         self._coming = {name: coming for name, coming in self._coming.items() if coming[0] != node}
         self.process.loop.later(NEW_SPARE_S, self.top_up)
         return [address for address, awaited in self.awaited.items() if awaited.tried and awaited.tried[-1] == node]
@@ -167,6 +166,12 @@ class Hosting:
         if place is not None and address in self.process.links.open:
             self.spares[address] = place.node
 
+    @property
+    def usable_spares(self) -> dict[str, str]:
+        """The spares that wait on nodes that may be used, and these nodes."""
+        usable = self.nodes.usable
+        return {spare: node for spare, node in self.spares.items() if node in usable}
+
     def drop_spare(self, address: str) -> bool:
         """The link of a process has ended; whether it was a spare's."""
         if self.spares.pop(address, None) is None:
@@ -178,8 +183,9 @@ class Hosting:
         """A spare on a living node and that node, if any process there will do."""
         if wishes.keys() - {"scheduling_strategy"}:
             return None
-        fitting = nodes_for(wishes, self.nodes.usable) if wishes else self.nodes.usable
-        usable = [(spare, node) for spare, node in self.spares.items() if node in fitting]
+        spares = self.usable_spares
+        fitting = nodes_for(wishes, self.nodes.usable) if wishes else spares.values()
+        usable = [(spare, node) for spare, node in spares.items() if node in fitting]
         usable.sort(key=lambda pair: (pair[1] != former_node, self._placed[pair[1]]))
         if not usable:
             return None
@@ -190,7 +196,7 @@ class Hosting:
         """Start the spares that are missing, once it is known which nodes there are."""
         if not self._tops_up or not self.nodes.is_complete:
             return
-        while len(self.spares) + len(self._coming) < self.spares_wanted:
+        while len(self.usable_spares) + len(self._coming) < self.spares_wanted:
             self._started += 1
             name = f"spare {self.process.token}-{self._started}"
             node = self.choose({})

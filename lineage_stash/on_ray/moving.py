@@ -53,7 +53,9 @@ class Moving:
             self._bury([self._leaving.pop(0)], "its node is being drained")
 
     def _may_move(self, now: float) -> bool:
-        return not self.hosting.awaited and (bool(self.hosting.spares) or now - self._moved_at > WAIT_FOR_SPARE_S)
+        return not self.hosting.awaited and (
+            bool(self.hosting.usable_spares) or now - self._moved_at > WAIT_FOR_SPARE_S
+        )
 
     def _look(self, node: str) -> None:
         self._nodes[node] = time.monotonic() + LOOK_S

@@ -7,6 +7,7 @@ A process belongs to a node if Ray has started it as a part of that node, or if 
 import gc
 import os
 import signal
+import socket
 import time
 import warnings
 from collections.abc import Iterator
@@ -26,7 +27,10 @@ class LocalNodes:
     """A cluster whose nodes are all on this machine; the first one is the head."""
 
     def __init__(self, count: int, **head_options: Any) -> None:
-        self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **head_options})
+        # A port of its own, so that another cluster on this machine is not in the way.
+        options = {"num_cpus": 1, "dashboard_port": free_port(), **head_options}
+        with litter_forgotten():
+            self._cluster = Cluster(initialize_head=True, head_node_args=options)
         for _ in range(count - 1):
             self.add()
         self._cluster.wait_for_nodes()
@@ -52,8 +56,8 @@ class LocalNodes:
 
     def add(self, **options: Any) -> str:
         """Start one more node."""
-        added: str = self._cluster.add_node(num_cpus=1, **options).node_id
-        forget_litter()
+        with litter_forgotten():
+            added: str = self._cluster.add_node(num_cpus=1, **options).node_id
         return added
 
     def processes_of(self, node: str) -> list[int]:
@@ -93,16 +97,18 @@ class LocalNodes:
         ray.shutdown()
         for node in list(self._stopped):
             self.resume(node)
-        self._cluster.shutdown()
-        del self._cluster
-        self._killed.clear()
-        forget_litter()
+        with litter_forgotten():
+            self._cluster.shutdown()
+            del self._cluster
+            self._killed.clear()
 
 
-def forget_litter() -> None:
+@contextmanager
+def litter_forgotten() -> Iterator[None]:
     """Ray's Cluster leaves sockets open and processes unwaited for, which others would be blamed for."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
+        yield
         gc.collect()
 
 
@@ -114,6 +120,14 @@ def local_nodes(count: int, **head_options: Any) -> Iterator[LocalNodes]:
         yield nodes
     finally:
         nodes.close()
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def with_descendants(roots: list[int]) -> list[int]:
