@@ -10,6 +10,8 @@ Rules:
 
 import hashlib
 import json
+import os
+import traceback
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -159,6 +161,9 @@ def host_runner(runner: str) -> None:
     address = address_of(PeerId(runner), FIRST_INCARNATION)
     try:
         Life(Process(address), PeerId(runner), FIRST_INCARNATION).run(is_task=True)
+    except Exception:  # noqa: BLE001 - whatever it was, this life is over
+        traceback.print_exc()
+        os._exit(1)  # an idle process with open links would look alive
     finally:
         adopt(None)
 

@@ -80,16 +80,17 @@ class Dispatcher:
             return
 
         def on_read(function: Function) -> None:
-            self.kinds[digest] = self.kinds[function.placement] = function
+            self.kinds[digest] = self.kinds[kind_of(function)] = function
             self._line_up(task, function)
 
         process.registry.ask(lambda: read_function(process.plane, digest), on_read)
 
     def _line_up(self, task: int, function: Function) -> None:
-        waiting = self.waiting.setdefault(function.placement, deque())
+        kind = kind_of(function)
+        waiting = self.waiting.setdefault(kind, deque())
         waiting.append(task)
         if len(waiting) == 1:
-            self.runtime.process.loop.post(lambda: self._dispatch(function.placement))
+            self.runtime.process.loop.post(lambda: self._dispatch(kind))
 
     def _dispatch(self, kind: str) -> None:
         waiting = self.waiting[kind]
@@ -198,6 +199,11 @@ class Dispatcher:
         for runner in list(self.runners.values()):
             del self.runners[runner.peer]
             self.runtime.process.kill(runner.peer, "the peer that it ran tasks for has left")
+
+
+def kind_of(function: Function) -> str:
+    """What runners of a function's tasks have in common."""
+    return f"{function.max_crashes}:{function.placement}"
 
 
 def _those_over(runners: list[Runner]) -> list[Runner]:

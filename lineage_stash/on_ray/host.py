@@ -31,7 +31,6 @@ from lineage_stash.core.frontier import START
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerId, Ref
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads
-from lineage_stash.on_ray.control_plane import ControlPlaneAway
 from lineage_stash.on_ray.creation import Creation, load_class, read_creation
 from lineage_stash.on_ray.levels import default_level, parse_level
 from lineage_stash.on_ray.limits import within_limits
@@ -76,7 +75,7 @@ class Host(Addressee):
             return
         try:
             self._live()
-        except ControlPlaneAway:
+        except Exception:  # noqa: BLE001 - whatever it was, this life is over
             traceback.print_exc()
             os._exit(1)  # an idle process with open links would look alive
 
@@ -357,13 +356,19 @@ class Life(Runtime):
 
     def _fatal_call(self) -> bytes:
         attempts = self.process.plane.get_all(f"{self._attempts_key()}/")
-        method = next(iter(attempts.values())).decode()
-        text = (
-            f"The actor {self.creation.class_name} ({self.id}) is dead: its process died {len(attempts)} times in a "
-            f"row while running {method}(), at index {self.peer.program.last_call} of its log. It is not started again."
-        )
-        self.process.registry.note_killed(self.id, payloads.pack_death(text))
-        return payloads.pack_death(text)
+        method, _ = payloads.returns_of(next(iter(attempts.values())).decode())
+        died = f"its process died {len(attempts)} times in a row while running"
+        if isinstance(self.program, TaskProgram):
+            last_words = payloads.pack_crash(
+                f"The task {self.program.title(method)}() failed: {died} it. It is not started again."
+            )
+        else:
+            last_words = payloads.pack_death(
+                f"The actor {self.creation.class_name} ({self.id}) is dead: {died} {method}(), at index "
+                f"{self.peer.program.last_call} of its log. It is not started again."
+            )
+        self.process.registry.note_killed(self.id, last_words)
+        return last_words
 
     # what the user's code asks for, which is where it leaves its own: capture pauses
 

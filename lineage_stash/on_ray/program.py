@@ -23,6 +23,7 @@ from lineage_stash.capture.belongings import Belongings
 from lineage_stash.core import events
 from lineage_stash.core.events import Passed
 from lineage_stash.core.ids import PeerId
+from lineage_stash.core.parcels import unwrap
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.methods import CONSTRUCTOR, STREAMING
 from lineage_stash.on_ray.pickling import pickle_state, unpickle_state
@@ -90,7 +91,7 @@ class ActorProgram:
 
     def run(self, payload: bytes, caller: PeerId) -> Reply:
         """Run a call; its reply, whether it returned or raised, and the refs in it."""
-        method, runtime = "?", self.runtime
+        method, runtime = "", self.runtime
         try:
             spelled, args, kwargs = runtime.open_call(payload, caller)
             method, returns = payloads.returns_of(spelled)
@@ -111,7 +112,7 @@ class ActorProgram:
                 text = "".join(traceback.format_exception(error))
                 self.failure = f"The actor died because of an error raised in its creation task:\n{text}"
                 return payloads.pack_death(self.failure), ()
-            return payloads.pack_error(self.title(method), error), ()
+            return payloads.pack_error(self.title(method or _method_of(payload)), error), ()
 
     def function(self, method: str) -> Callable[..., Any]:
         """What is run for a method."""
@@ -216,6 +217,11 @@ class ActorProgram:
             "say what its state is.",
             flush=True,
         )
+
+
+def _method_of(payload: bytes) -> str:
+    """The method of a call whose arguments could not be opened."""
+    return payloads.returns_of(payloads.name_of(unwrap(payload)[0]))[0]
 
 
 def _describe_exit(method: str, error: SystemExit) -> str:

@@ -76,7 +76,7 @@ def test_task_that_kills_its_process_every_time_fails_and_says_so() -> None:
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(ray.exceptions.RayActorError, match="died 2 times"):
+    with pytest.raises(ray.exceptions.WorkerCrashedError, match=r"die\(\) failed: its process died 2 times"):
         ray.get(die.remote(), timeout=PATIENCE_S)
     assert ray.get(double.remote(4), timeout=PATIENCE_S) == 8
 
