@@ -17,7 +17,14 @@ from ray.actor import ActorClassInheritanceException
 from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
 from lineage_stash.on_ray import options
 from lineage_stash.on_ray.control_plane import ControlPlane
-from lineage_stash.on_ray.creation import Creation, pack_placement, put_class, put_on_record, start_host
+from lineage_stash.on_ray.creation import (
+    Creation,
+    inherit_placement,
+    pack_placement,
+    put_class,
+    put_on_record,
+    start_host,
+)
 from lineage_stash.on_ray.driver import Driver
 from lineage_stash.on_ray.levels import level_kept
 from lineage_stash.on_ray.methods import CONSTRUCTOR, Method, Methods, methods_of, unpack
@@ -242,10 +249,11 @@ def create(cls: ActorClass, runtime: Runtime, args: tuple[Any, ...], kwargs: dic
         if standing[0] != peer:
             return make_handle(*standing)
     detached = wanted.get("lifetime") == "detached"
+    placement = inherit_placement(pack_placement(wanted), runtime.placement)
     creation = Creation(
         peer, runtime.id, class_name, digest, detached,
         wanted.get("checkpoint_every", POLICY.checkpoint_every_entries), wanted.get("max_crashes") or MAX_CRASHES,
-        wanted.get("durability") or "", pack_placement(wanted), name or "", namespace,
+        wanted.get("durability") or "", placement, name or "", namespace,
     )  # fmt: skip
     put_on_record(process.plane, creation)
     if not process.registry.is_claimed(address_of(peer, FIRST_INCARNATION)):

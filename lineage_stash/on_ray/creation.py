@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 import ray
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, PeerId
 from lineage_stash.on_ray.control_plane import ControlPlane
@@ -72,6 +73,34 @@ def pack_placement(options: dict[str, Any]) -> str:
     return cloudpickle.dumps(wishes).hex() if wishes else ""
 
 
+def inherit_placement(placement: str, creators: str) -> str:
+    """Where what somebody has created runs: in its creator's placement group, if that one captures it, as in Ray.
+
+    Ray does this by the thread that asks for something to be started, which here is not the one that the user's code
+    runs in; and by what is on record, the next lives are started there too.
+    """
+    group = _capturing_group(unpack_placement(creators))
+    own = unpack_placement(placement)
+    if group is None or own.get("scheduling_strategy") is not None or own.get("placement_group") is not None:
+        return placement
+    strategy = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
+    packed: bytes = cloudpickle.dumps({**own, "scheduling_strategy": strategy})
+    return packed.hex()
+
+
+def _capturing_group(options: dict[str, Any]) -> Any:
+    strategy = options.get("scheduling_strategy")
+    if isinstance(strategy, PlacementGroupSchedulingStrategy):
+        return strategy.placement_group if strategy.placement_group_capture_child_tasks else None
+    return options.get("placement_group") if options.get("placement_group_capture_child_tasks") else None
+
+
+def unpack_placement(placement: str) -> dict[str, Any]:
+    """The options that were packed."""
+    options: dict[str, Any] = cloudpickle.loads(bytes.fromhex(placement)) if placement else {}
+    return options
+
+
 def put_on_record(plane: ControlPlane, creation: Creation) -> Creation:
     """Make a creation known; the one that stands."""
     return Creation(*json.loads(plane.put_if_absent(f"actors/{creation.peer}", json.dumps(creation).encode())))
@@ -115,7 +144,7 @@ def host_class(class_name: str) -> Any:
 def start_host(creation: Creation, incarnation: Incarnation) -> None:
     """Start a host for a life of an actor, wherever Ray finds room for it."""
     address = address_of(PeerId(creation.peer), incarnation)
-    options: dict[str, Any] = cloudpickle.loads(bytes.fromhex(creation.placement)) if creation.placement else {}
+    options = unpack_placement(creation.placement)
     given = options.pop("runtime_env", None) or {}
     environment = {**given, "env_vars": {**HOST_ENVIRONMENT["env_vars"], **given.get("env_vars", {})}}
     host = host_class(creation.class_name).options(

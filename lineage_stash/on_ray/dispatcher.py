@@ -14,13 +14,20 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
 import ray
 
 from lineage_stash.core import events
 from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
 from lineage_stash.on_ray import payloads
-from lineage_stash.on_ray.creation import HOST_ENVIRONMENT, Creation, put_on_record, start_host, start_runner
+from lineage_stash.on_ray.creation import (
+    HOST_ENVIRONMENT,
+    Creation,
+    inherit_placement,
+    put_on_record,
+    start_host,
+    start_runner,
+    unpack_placement,
+)
 from lineage_stash.on_ray.functions import Function, read_function
 from lineage_stash.on_ray.links import Links
 
@@ -129,7 +136,7 @@ class Dispatcher:
         peer = PeerId(f"{self._prefix}{secrets.token_hex(4)}")
         function = self.kinds[kind]
         creation = Creation(peer, self.runtime.id, "task runner", "", False, CHECKPOINT_EVERY, function.max_crashes, "",
-                            function.placement)  # fmt: skip
+                            inherit_placement(function.placement, self.runtime.placement))  # fmt: skip
         runner = self.runners[peer] = Runner(peer, kind, None)
         process = self.runtime.process
 
@@ -147,7 +154,7 @@ class Dispatcher:
         if not isinstance(self.runtime.process.links, Links):
             start_host(creation, FIRST_INCARNATION)
             return None
-        options: dict[str, Any] = cloudpickle.loads(bytes.fromhex(creation.placement)) if creation.placement else {}
+        options = unpack_placement(creation.placement)
         given = options.pop("runtime_env", None) or {}
         environment = {**given, "env_vars": {**HOST_ENVIRONMENT["env_vars"], **given.get("env_vars", {})}}
         return start_runner(PeerId(creation.peer), {**options, "runtime_env": environment})

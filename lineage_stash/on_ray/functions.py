@@ -30,10 +30,8 @@ class Function(NamedTuple):
     retried: bytes
 
 
-def put_function(plane: ControlPlane, function: Callable[..., Any], name: str, wanted: dict[str, Any],
-                 max_crashes: int) -> str:  # fmt: skip
-    """Store a function and its options; its digest."""
-    code = cloudpickle.dumps(function)
+def put_function(plane: ControlPlane, code: bytes, name: str, wanted: dict[str, Any], max_crashes: int) -> str:
+    """Store the code of a function, and its options; their digest."""
     if len(code) > LARGEST_CODE_BYTES:
         raise ValueError(
             f"The remote function {name} is too large ({len(code) >> 20} MiB > {LARGEST_CODE_BYTES >> 20} MiB): it "

@@ -56,6 +56,8 @@ class Runtime(ABC):
     peer: Peer
     namespace: str
     """Where names are looked for that come without one."""
+    placement = ""
+    """The options that this peer itself was placed by."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
