@@ -15,6 +15,7 @@ __version__ = "0.1.0.dev0"
 if TYPE_CHECKING:
     from lineage_stash.on_ray.api import (
         ActorHandle,
+        ObjectID,
         ObjectRef,
         durability,
         get,
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from lineage_stash.on_ray.errors import NondeterminismError
 
 _VERBS = frozenset((
-    "ActorHandle", "ObjectRef", "durability", "get", "get_actor", "get_runtime_context", "init", "is_initialized",
-    "kill", "observe", "put", "remote", "set_durability", "shutdown", "wait",
+    "ActorHandle", "ObjectID", "ObjectRef", "durability", "get", "get_actor", "get_runtime_context", "init",
+    "is_initialized", "kill", "observe", "put", "remote", "set_durability", "shutdown", "wait",
 ))  # fmt: skip
 
 _MODULES = frozenset(("actor", "exceptions", "util"))
@@ -42,7 +43,8 @@ _MODULES = frozenset(("actor", "exceptions", "util"))
 
 __all__ = [
     "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "put", "kill", "get_actor", "observe",
-    "ObjectRef", "ActorHandle", "get_runtime_context", "durability", "set_durability", "NondeterminismError",
+    "ObjectID", "ObjectRef", "ActorHandle", "get_runtime_context", "durability", "set_durability",
+    "NondeterminismError",
 ]  # fmt: skip
 
 

@@ -2,9 +2,8 @@
 
 Rules:
 - What is wrong with a class, its options or the arguments of a call is said where it is written.
-- An actor that a script has created, and whose handle nobody else was given, ends when the script has dropped that
-  handle: after all calls that were submitted until then. One whose handle was passed on ends with its script.
-- Handles and methods hold on to a tie and not to one another, so that dropping the last of them is enough.
+- Handles and methods hold on to a tie (see `lending`) and not to one another, so that dropping the last of them is
+  enough for an actor to end.
 """
 
 import hashlib
@@ -18,8 +17,17 @@ from lineage_stash.capture.here import paused
 from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
 from lineage_stash.on_ray import options
 from lineage_stash.on_ray.control_plane import ControlPlane
-from lineage_stash.on_ray.creation import Creation, pack_placement, put_class, put_on_record, start_host, wishes_of
+from lineage_stash.on_ray.creation import (
+    Creation,
+    inherit_placement,
+    pack_placement,
+    put_class,
+    put_on_record,
+    start_host,
+    wishes_of,
+)
 from lineage_stash.on_ray.driver import Driver
+from lineage_stash.on_ray.lending import Tie
 from lineage_stash.on_ray.levels import level_kept
 from lineage_stash.on_ray.methods import CONSTRUCTOR, Method, Methods, methods_of, unpack
 from lineage_stash.on_ray.names import Bearer, check_name, put_name
@@ -33,23 +41,6 @@ MAX_CRASHES = 3
 """Lives that may die in the same call before the actor is given up."""
 
 NO_DAGS = "graphs are not recovered: call .remote(...), or use plain ray for what is to be bound"
-
-
-class Tie:
-    """What the handle of an actor and its methods hold on to; when nobody does any more, the actor may end."""
-
-    __slots__ = ("class_name", "methods", "owner", "peer")
-
-    def __init__(self, peer: PeerId, class_name: str, methods: Methods, owner: Driver | None = None) -> None:
-        self.peer = peer
-        self.class_name = class_name
-        self.methods = methods
-        self.owner = owner
-        """The script that has the actor end when this goes; None for actors that others may call too."""
-
-    def __del__(self) -> None:
-        if self.owner is not None:
-            self.owner.unreferenced.append(self.peer)
 
 
 class ActorMethod:
@@ -122,8 +113,8 @@ class ActorHandle:
 
     def __reduce__(self) -> Any:
         tie = self._tie
-        tie.owner = None  # whoever is given it may need the actor for as long as the run lasts
-        return make_handle, (tie.peer, tie.class_name, tie.methods.packed)
+        tie.pass_on()
+        return receive_handle, (tie.peer, tie.class_name, tie.methods.packed)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ActorHandle) and other._peer == self._peer
@@ -140,6 +131,13 @@ class ActorHandle:
 def make_handle(peer: str, class_name: str, methods: str) -> ActorHandle:
     """A handle of an actor that does not keep it alive."""
     return ActorHandle(Tie(PeerId(peer), class_name, unpack(methods)))
+
+
+def receive_handle(peer: str, class_name: str, methods: str) -> ActorHandle:
+    """A handle that somebody else has passed on."""
+    handle = make_handle(peer, class_name, methods)
+    handle._tie.note_received()
+    return handle
 
 
 def actor_id_of(peer: PeerId) -> Any:
@@ -245,10 +243,11 @@ def create(cls: ActorClass, runtime: Runtime, args: tuple[Any, ...], kwargs: dic
         if standing[0] != peer:
             return make_handle(*standing)
     detached = wanted.get("lifetime") == "detached"
+    placement = inherit_placement(pack_placement(wanted), runtime.placement)
     creation = Creation(
         peer, runtime.id, class_name, digest, detached,
         wanted.get("checkpoint_every", POLICY.checkpoint_every_entries), wanted.get("max_crashes") or MAX_CRASHES,
-        wanted.get("durability") or "", pack_placement(wanted), name or "", namespace,
+        wanted.get("durability") or "", placement, name or "", namespace,
     )  # fmt: skip
     put_on_record(process.plane, creation)
     if not process.registry.is_claimed(address_of(peer, FIRST_INCARNATION)):

@@ -29,10 +29,13 @@ from lineage_stash.on_ray.tasks import RemoteFunction
 from lineage_stash.shell import address_of
 
 __all__ = [
-    "ActorClass", "ActorHandle", "ActorMethod", "Durability", "ObjectRef", "adopt", "current", "durability", "get",
-    "get_actor", "get_runtime_context", "init", "is_initialized", "kill", "observe", "put", "remote", "set_durability",
-    "shutdown", "wait",
+    "ActorClass", "ActorHandle", "ActorMethod", "Durability", "ObjectID", "ObjectRef", "adopt", "current", "durability",
+    "get", "get_actor", "get_runtime_context", "init", "is_initialized", "kill", "observe", "put", "remote",
+    "set_durability", "shutdown", "wait",
 ]  # fmt: skip
+
+ObjectID = ObjectRef
+"""The name that refs had in old programs."""
 
 
 def init(address: str | None = None, *, storage: str | Path | None = None, replicas: int | None = None,

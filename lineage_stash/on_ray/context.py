@@ -11,8 +11,9 @@ from typing import Any
 import ray
 from ray.runtime_context import RuntimeContext
 
-from lineage_stash.on_ray.actors import ActorHandle, Tie, actor_id_of
+from lineage_stash.on_ray.actors import ActorHandle, actor_id_of
 from lineage_stash.on_ray.host import Life
+from lineage_stash.on_ray.lending import Tie
 from lineage_stash.on_ray.methods import methods_of
 from lineage_stash.on_ray.present import Now
 from lineage_stash.on_ray.program import end_actor

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from lineage_stash.capture.pickling import dumps
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, PeerId
@@ -72,6 +72,34 @@ def pack_placement(options: dict[str, Any]) -> str:
     return cloudpickle.dumps(wishes).hex() if wishes else ""
 
 
+def inherit_placement(placement: str, creators: str) -> str:
+    """Where what somebody has created runs: in its creator's placement group, if that one captures it, as in Ray.
+
+    Ray does this by the thread that asks for something to be started, which here is not the one that the user's code
+    runs in; and by what is on record, the next lives are started there too.
+    """
+    group = _capturing_group(unpack_placement(creators))
+    own = unpack_placement(placement)
+    if group is None or own.get("scheduling_strategy") is not None or own.get("placement_group") is not None:
+        return placement
+    strategy = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
+    packed: bytes = cloudpickle.dumps({**own, "scheduling_strategy": strategy})
+    return packed.hex()
+
+
+def _capturing_group(options: dict[str, Any]) -> Any:
+    strategy = options.get("scheduling_strategy")
+    if isinstance(strategy, PlacementGroupSchedulingStrategy):
+        return strategy.placement_group if strategy.placement_group_capture_child_tasks else None
+    return options.get("placement_group") if options.get("placement_group_capture_child_tasks") else None
+
+
+def unpack_placement(placement: str) -> dict[str, Any]:
+    """The options that were packed."""
+    options: dict[str, Any] = cloudpickle.loads(bytes.fromhex(placement)) if placement else {}
+    return options
+
+
 def put_on_record(plane: ControlPlane, creation: Creation) -> Creation:
     """Make a creation known; the one that stands."""
     return Creation(*json.loads(plane.put_if_absent(f"actors/{creation.peer}", json.dumps(creation).encode())))
@@ -106,8 +134,7 @@ def load_class(plane: ControlPlane, digest: str) -> type:
 
 def wishes_of(creation: Creation) -> dict[str, Any]:
     """The options that decide where a host may run."""
-    wishes: dict[str, Any] = cloudpickle.loads(bytes.fromhex(creation.placement)) if creation.placement else {}
-    return wishes
+    return unpack_placement(creation.placement)
 
 
 @lru_cache(maxsize=256)

@@ -19,7 +19,15 @@ import ray
 from lineage_stash.core import events
 from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
 from lineage_stash.on_ray import payloads
-from lineage_stash.on_ray.creation import HOST_ENVIRONMENT, Creation, put_on_record, start_host, start_runner, wishes_of
+from lineage_stash.on_ray.creation import (
+    HOST_ENVIRONMENT,
+    Creation,
+    inherit_placement,
+    put_on_record,
+    start_host,
+    start_runner,
+    wishes_of,
+)
 from lineage_stash.on_ray.functions import Function, read_function
 from lineage_stash.on_ray.links import Links
 
@@ -129,7 +137,7 @@ class Dispatcher:
         peer = PeerId(f"{self._prefix}{secrets.token_hex(4)}")
         function = self.kinds[kind]
         creation = Creation(peer, self.runtime.id, "task runner", "", False, CHECKPOINT_EVERY, function.max_crashes, "",
-                            function.placement)  # fmt: skip
+                            inherit_placement(function.placement, self.runtime.placement))  # fmt: skip
         runner = self.runners[peer] = Runner(peer, kind, None)
         process = self.runtime.process
 

@@ -22,6 +22,7 @@ from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId, Ref
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads, services
 from lineage_stash.on_ray.control_plane import ControlPlaneAway
+from lineage_stash.on_ray.lending import Tie
 from lineage_stash.on_ray.levels import default_level
 from lineage_stash.on_ray.limits import within_limits
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process
@@ -130,9 +131,12 @@ class Driver(Runtime):
 
     def submit(self, callee: PeerId, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ObjectRef:
         """Call a method of an actor, waiting while too much is under way."""
-        packed = self.pack(method, args, kwargs)
+        lent: list[Tie] = []
+        packed = self.pack(method, args, kwargs, lent)
         self.prepare_submission(packed[0], callee)
-        return ObjectRef(self, self._ask(events.CallSubmitted(callee, *packed)))
+        ref = ObjectRef(self, self._ask(events.CallSubmitted(callee, *packed)))
+        ref.lent = lent
+        return ref
 
     def prepare_submission(self, payload: bytes, callee: PeerId | None) -> None:
         """Look at the network now and then, and wait while too much is under way."""

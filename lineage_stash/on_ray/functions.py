@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from lineage_stash.capture import install
-from lineage_stash.capture.pickling import dumps
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.creation import LARGEST_CODE_BYTES, pack_placement
 
@@ -33,10 +32,8 @@ class Function(NamedTuple):
     retried: bytes
 
 
-def put_function(plane: ControlPlane, function: Callable[..., Any], name: str, wanted: dict[str, Any],
-                 max_crashes: int) -> str:  # fmt: skip
-    """Store a function and its options; its digest."""
-    code = dumps(function)
+def put_function(plane: ControlPlane, code: bytes, name: str, wanted: dict[str, Any], max_crashes: int) -> str:
+    """Store the code of a function, and its options; their digest."""
     if len(code) > LARGEST_CODE_BYTES:
         raise ValueError(
             f"The remote function {name} is too large ({len(code) >> 20} MiB > {LARGEST_CODE_BYTES >> 20} MiB): it "

@@ -165,7 +165,7 @@ class Life(Runtime):
             process.registry.retire(self.id)  # it was killed before it began
             return False
         self.creation = creation
-        self.namespace = creation.namespace
+        self.namespace, self.placement = creation.namespace, creation.placement
         process.loop.introduction = address
         member = Member(self.id, process.node, True)
         process.registry.settle_in(address, process.place)

@@ -25,6 +25,7 @@ from lineage_stash.core.events import Passed
 from lineage_stash.core.ids import PeerId
 from lineage_stash.core.parcels import unwrap
 from lineage_stash.on_ray import payloads
+from lineage_stash.on_ray.lending import begin_borrowing, end_borrowing
 from lineage_stash.on_ray.methods import CONSTRUCTOR, STREAMING
 from lineage_stash.on_ray.pickling import pickle_state, unpickle_state
 from lineage_stash.on_ray.refs import saving
@@ -91,6 +92,11 @@ class ActorProgram:
 
     def run(self, payload: bytes, caller: PeerId) -> Reply:
         """Run a call; its reply, whether it returned or raised, and the refs in it."""
+        borrowed = begin_borrowing()
+        reply, passed = self._run(payload, caller)
+        return end_borrowing(borrowed, reply, self.runtime.awaits_answer), passed
+
+    def _run(self, payload: bytes, caller: PeerId) -> Reply:
         method, runtime = "", self.runtime
         try:
             spelled, args, kwargs = runtime.open_call(payload, caller)

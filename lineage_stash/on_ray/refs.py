@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from lineage_stash.core.events import Passed
 from lineage_stash.core.ids import OF_PARCEL, PeerId, Ref
 from lineage_stash.core.parcels import is_parceled
+from lineage_stash.on_ray.lending import Tie, begin_lending, give_away
 
 if TYPE_CHECKING:
     from lineage_stash.on_ray.runtime import Runtime
@@ -66,7 +67,7 @@ _doing = _Doing()
 class ObjectRef:
     """A claim on the result of a call, as in Ray: `get` it, `wait` for it, pass it on."""
 
-    __slots__ = ("__weakref__", "_inner", "_name", "_part", "_reply", "_runtime", "_whole", "ref")
+    __slots__ = ("__weakref__", "_inner", "_name", "_part", "_reply", "_runtime", "_whole", "lent", "ref")
 
     def __init__(self, runtime: "Runtime", ref: Ref | None, reply: bytes | None = None, name: str = "",
                  part: int = WHOLE, whole: "ObjectRef | None" = None) -> None:  # fmt: skip
@@ -79,6 +80,8 @@ class ObjectRef:
         self._whole = whole
         """The claim on all values of the same call, where this is one of several."""
         self._inner: list[ObjectRef] | None = None
+        self.lent: list[Tie] | None = None
+        """The handles in the call, until it is known what became of them."""
 
     @property
     def claim(self) -> "ObjectRef":
@@ -117,6 +120,8 @@ class ObjectRef:
         return False
 
     def __del__(self) -> None:
+        if self.lent:
+            give_away(self.lent)
         if self._whole is None and self.ref is not None and self._is_known_to_peer:
             self._runtime.on_dropped(self.ref, self._reply, self._inner)
 
@@ -184,13 +189,15 @@ def _restored_part(whole: ObjectRef, name: str, part: int) -> ObjectRef:
 
 
 @contextmanager
-def passing(refs: list[ObjectRef]) -> Iterator[None]:
-    """Whatever is pickled here is for somebody else: the refs in it are added to `refs`."""
+def passing(refs: list[ObjectRef], lent: list[Tie] | None = None) -> Iterator[None]:
+    """Whatever is pickled here is for somebody else: the refs in it are added to `refs`, what it lends to `lent`."""
     before, _doing.passing = _doing.passing, refs
+    begin_lending(lent)
     try:
         yield
     finally:
         _doing.passing = before
+        begin_lending(None)
 
 
 @contextmanager

@@ -19,10 +19,11 @@ from ray.exceptions import GetTimeoutError
 from lineage_stash.core import effects, events
 from lineage_stash.core.events import Passed
 from lineage_stash.core.ids import OF_PARCEL, OF_TASK, PeerId, Ref
-from lineage_stash.core.parcels import is_parceled, unwrap
+from lineage_stash.core.parcels import unwrap
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.dispatcher import Dispatcher
+from lineage_stash.on_ray.lending import Tie, bare, settle
 from lineage_stash.on_ray.links import Link
 from lineage_stash.on_ray.methods import STREAMING
 from lineage_stash.on_ray.process import Process
@@ -56,6 +57,8 @@ class Runtime(ABC):
     peer: Peer
     namespace: str
     """Where names are looked for that come without one."""
+    placement = ""
+    """The options that this peer itself was placed by."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -141,9 +144,12 @@ class Runtime(ABC):
 
     def submit_task(self, function: str, args: tuple[Any, ...], kwargs: dict[str, Any], returns: int | str) -> Any:
         """Have a function run wherever there is room."""
-        payload, _, passed, awaited = self.pack(payloads.spell(function, returns), args, kwargs)
+        lent: list[Tie] = []
+        payload, _, passed, awaited = self.pack(payloads.spell(function, returns), args, kwargs, lent)
         self.prepare_submission(payload, None)
-        return self.divide(ObjectRef(self, self._ask(events.TaskSubmitted(payload, True, passed, awaited))), returns)
+        ref = ObjectRef(self, self._ask(events.TaskSubmitted(payload, True, passed, awaited)))
+        ref.lent = lent
+        return self.divide(ref, returns)
 
     @abstractmethod
     def prepare_submission(self, payload: bytes, callee: PeerId | None) -> None:
@@ -158,9 +164,12 @@ class Runtime(ABC):
         assert isinstance(returns, int), f"{returns} is not a number of values"
         return [ObjectRef(self, ref.ref, None, "", part, ref) for part in range(returns)] if returns else None
 
-    def pack(self, method: str, args: tuple[Any, ...],
-             kwargs: dict[str, Any]) -> tuple[bytes, bool, tuple[Passed, ...], int]:  # fmt: skip
-        """A call as bytes; whether its reply is wanted; the refs in it, and how many of them are arguments."""
+    def pack(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any],
+             lent: list[Tie] | None = None) -> tuple[bytes, bool, tuple[Passed, ...], int]:  # fmt: skip
+        """A call as bytes; whether its reply is wanted; the refs in it, and how many of them are arguments.
+
+        The handles in it are added to `lent`; without one they are given away.
+        """
         found: list[ObjectRef] = []
         for value in args:
             if type(value) is ObjectRef:
@@ -169,7 +178,7 @@ class Runtime(ABC):
         if kwargs:
             kwargs = {name: self._stand_in(each, found) for name, each in kwargs.items()}
         awaited = len(found)
-        with passing(found):
+        with passing(found, lent):
             payload = payloads.pack_call(method, args, kwargs)
         return payload, True, tuple([ref.to_pass() for ref in found]) if found else (), awaited
 
@@ -190,7 +199,7 @@ class Runtime(ABC):
 
     def put_into_ray(self, ref: ObjectRef) -> Any:
         """A ref of Ray's own with the same value, or that fails as this one does."""
-        reply = self._reply_of(ref)
+        reply = bare(unwrap(self._reply_of(ref))[0])
         if payloads.is_error(reply):
             return _raise_in_ray.remote(reply)
         return ray.put(self.get_one(ref))
@@ -290,19 +299,28 @@ class Runtime(ABC):
 
     def has_failed(self, ref: ObjectRef) -> bool:
         """Whether a call has raised something."""
-        return payloads.is_error(unwrap(self._reply_of(ref))[0])
+        return payloads.is_error(bare(unwrap(self._reply_of(ref))[0]))
 
     def _open(self, claim: ObjectRef, part: int) -> Any:
         """The value in a reply that is here; the refs in it are the same however often it is opened."""
         reply = claim._reply
         assert reply is not None, "only what is here can be opened"
-        if not is_parceled(reply):
-            return payloads.unpack_value(reply if part == WHOLE else payloads.part_of(reply, part))
-        inner, first, _ = unwrap(reply)
+        inner, first, count = unwrap(reply)
+        if claim.lent:
+            settle(claim.lent, inner)
+            claim.lent = None
+        inner = bare(inner)
+        if not count:
+            return payloads.unpack_value(inner if part == WHOLE else payloads.part_of(inner, part))
         if claim._inner is None:
             claim._inner = []
         with opening(self, self._giver_of(claim), first, claim._inner):
             return payloads.unpack_value(payloads.part_of(inner, part))
+
+    def awaits_answer(self, callee: PeerId) -> bool:
+        """Whether an actor has not answered all calls that it got from here."""
+        counterpart = self.peer.counterparts.get(callee)
+        return counterpart is not None and counterpart.outbox.answered < counterpart.outbox.calls.upper
 
     def _giver_of(self, claim: ObjectRef) -> PeerId:
         """Who has numbered the parcels that a reply refers to."""

@@ -6,11 +6,13 @@ from functools import cached_property
 from typing import Any
 
 from lineage_stash.capture.here import paused
+from lineage_stash.capture.pickling import dumps
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.functions import put_function
 from lineage_stash.on_ray.methods import STREAMING
 from lineage_stash.on_ray.options import check_task_options
 from lineage_stash.on_ray.present import current
+from lineage_stash.on_ray.refs import ObjectRef, passing
 
 MAX_CRASHES = 3
 """Lives that may die in the same task before it is given up, as in Ray."""
@@ -26,10 +28,16 @@ class RemoteFunction:
                 "'async def' should not be used for remote tasks. You can wrap the async function with "
                 "`asyncio.run(f())`, in a plain function."
             )
+        self._begin(function, wanted)
+
+    def _begin(self, function: Callable[..., Any], wanted: dict[str, Any]) -> None:
         self._function = function
         self._options = wanted
         self._digest = ""
+        self._carried = False
+        """Whether the code travels with every call, because there are refs in it."""
         self._stored_in: ControlPlane | None = None
+        """The cluster that has the code: another one may be joined later."""
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
@@ -56,10 +64,22 @@ class RemoteFunction:
         runtime = current()
         plane = runtime.process.plane
         if self._stored_in is not plane:
-            crashes = self._options.get("max_crashes") or _crashes_allowed(self._options.get("max_retries"))
-            self._digest = put_function(plane, self._function, self.__name__, self._options, crashes)
-            self._stored_in = plane
+            self._store(plane)
+        if self._carried:
+            args = (self._function, *args)
         return runtime.submit_task(self._digest, args, kwargs, self._num_returns)
+
+    def _store(self, plane: ControlPlane) -> None:
+        """Put the code on record; where it refers to values by refs, only what runs the code that a call brings."""
+        crashes = self._options.get("max_crashes") or _crashes_allowed(self._options.get("max_retries"))
+        found: list[ObjectRef] = []
+        with passing(found):
+            code = dumps(self._function)
+        self._carried = bool(found)
+        if self._carried:
+            code = dumps(_run_carried)
+        self._digest = put_function(plane, code, self.__name__, self._options, crashes)
+        self._stored_in = plane
 
     def options(self, **wanted: Any) -> "RemoteFunction":
         """The same function with other options."""
@@ -85,8 +105,17 @@ class RemoteFunction:
     def __repr__(self) -> str:
         return f"RemoteFunction({self.__module__}.{self.__name__})"
 
-    def __reduce__(self) -> Any:
-        return RemoteFunction, (self._function, self._options)
+    def __getstate__(self) -> tuple[Callable[..., Any], dict[str, Any]]:
+        return self._function, self._options
+
+    def __setstate__(self, state: tuple[Callable[..., Any], dict[str, Any]]) -> None:
+        # A function that refers to itself may not be complete yet at this moment: it is looked at when it is needed.
+        self._begin(*state)
+
+
+def _run_carried(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Run a function that came with its call, so that the refs in it are passed on like those in its arguments."""
+    return function(*args, **kwargs)
 
 
 def _crashes_allowed(max_retries: int | None) -> int:

@@ -96,10 +96,11 @@ def test_ref_as_argument_is_resolved(counter: "ray.ActorHandle") -> None:
     assert ray.get(counter.add.remote(counter.add.remote())) == 22
 
 
-def test_ref_inside_another_object_is_refused_with_advice(counter: "ray.ActorHandle") -> None:
+def test_ref_inside_another_object_is_passed_on(counter: "ray.ActorHandle") -> None:
     ref = counter.add.remote()
-    with pytest.raises(TypeError, match="argument of its own"):
-        counter.echo.remote([ref])
+    ((passed,), _) = ray.get(counter.echo.remote([ref]))
+    assert passed == ref
+    assert ray.get(passed) == 11
 
 
 def test_get_times_out_and_the_call_goes_on(counter: "ray.ActorHandle") -> None:
@@ -184,8 +185,8 @@ def test_what_cannot_be_recovered_is_refused_at_the_decorator() -> None:
 
     with pytest.raises(TypeError, match="plain method"):
         ray.remote(Async)
-    with pytest.raises(TypeError, match="not a class"):
-        ray.remote(lambda: None)
+    with pytest.raises(TypeError, match="a function or a class"):
+        ray.remote(num_cpus=1)(3)
     with pytest.raises(ValueError, match="num_cpu"):
         ray.remote(num_cpu=1)(Counter._cls)
 

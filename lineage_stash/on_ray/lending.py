@@ -1,0 +1,137 @@
+"""Lending: an actor lives as long as somebody may call it, also where its handle was passed on.
+
+Rules:
+- An actor that a script has created ends when the script has dropped its handle: after all calls that were submitted
+  until then. What handles and methods hold on to is a tie; a tie that goes has the actor end.
+- A handle inside a call is lent for the time of the call. Whoever ran the call says in the reply whether all handles
+  in it came back: none is left there, none was passed on, and no call through one is under way.
+- The ref of the call holds on to what was lent. What has come back is the script's again once the value was asked for.
+- Whatever else happens to a handle gives the actor away: it ends with its script. So does what is lent in a call whose
+  ref is dropped before its value was asked for. An actor may live too long; it never ends too early.
+- Whether handles came back depends on when replies came, so that a replay may say otherwise. It is said where it does
+  not count in the digest that a replay is compared by.
+"""
+
+import threading
+import weakref
+from collections import deque
+from typing import Protocol
+
+from lineage_stash.core.digest import OPAQUE
+from lineage_stash.core.ids import PeerId
+from lineage_stash.on_ray.methods import Methods
+
+LENT = b"h"
+_HEAD = bytes((OPAQUE, len(LENT))) + LENT
+"""How the reply to a call with handles in it begins; then comes whether they came back, and the reply itself."""
+
+CAME_BACK, KEPT = b"\1", b"\0"
+
+
+class Owner(Protocol):
+    """The script that has actors end."""
+
+    unreferenced: deque[PeerId]
+
+
+class _Now(threading.local):
+    """What this thread is doing with handles."""
+
+    lent: "list[Tie] | None" = None
+    """The handles in the call that is being packed, so far."""
+    borrowed: "Borrowed | None" = None
+
+
+class Borrowed:
+    """The handles that came with a call, or while it ran."""
+
+    def __init__(self) -> None:
+        self.ties: list[tuple[PeerId, weakref.ref[Tie]]] = []
+        self.passed_on = False
+
+    def came_back(self, owes: "Owes") -> bool:
+        """Whether nobody here can call through any of them any more."""
+        return not self.passed_on and all(tie() is None and not owes(peer) for peer, tie in self.ties)
+
+
+class Owes(Protocol):
+    """Says whether an actor has not answered all calls that it got from here."""
+
+    def __call__(self, peer: PeerId, /) -> bool: ...
+
+
+class Tie:
+    """What the handle of an actor and its methods hold on to; when nobody does any more, the actor may end."""
+
+    __slots__ = ("__weakref__", "borrowed", "class_name", "methods", "owner", "peer")
+
+    def __init__(self, peer: PeerId, class_name: str, methods: Methods, owner: Owner | None = None) -> None:
+        self.peer = peer
+        self.class_name = class_name
+        self.methods = methods
+        self.owner = owner
+        """The script that has the actor end when this goes; None where others may call it too."""
+        self.borrowed: Borrowed | None = None
+
+    def __del__(self) -> None:
+        if self.owner is not None:
+            self.owner.unreferenced.append(self.peer)
+
+    def pass_on(self) -> None:
+        """Somebody gets a handle: for the time of a call, or for good."""
+        if self.owner is not None and _now.lent is not None:
+            _now.lent.append(self)
+        else:
+            self.give_away()
+
+    def give_away(self) -> None:
+        """Others may call the actor for as long as the run lasts."""
+        self.owner = None
+        if self.borrowed is not None:
+            self.borrowed.passed_on = True
+
+    def note_received(self) -> None:
+        """This one came from somebody else, perhaps with the call that runs here."""
+        borrowed = _now.borrowed
+        if borrowed is not None:
+            self.borrowed = borrowed
+            borrowed.ties.append((self.peer, weakref.ref(self)))
+
+
+_now = _Now()
+
+
+def begin_lending(lent: list[Tie] | None) -> None:
+    """From here on, what this thread pickles is a call, and the handles in it are lent; or it is not."""
+    _now.lent = lent
+
+
+def begin_borrowing() -> Borrowed:
+    """From here on this thread runs a call."""
+    borrowed = _now.borrowed = Borrowed()
+    return borrowed
+
+
+def end_borrowing(borrowed: Borrowed, reply: bytes, owes: Owes) -> bytes:
+    """The call is over: its reply, with what became of its handles if it had any."""
+    _now.borrowed = None
+    if not borrowed.ties:
+        return reply
+    return b"".join((_HEAD, CAME_BACK if borrowed.came_back(owes) else KEPT, reply))
+
+
+def bare(reply: bytes) -> bytes:
+    """The reply itself."""
+    return reply[len(_HEAD) + 1 :] if reply.startswith(_HEAD) else reply
+
+
+def settle(lent: list[Tie], reply: bytes) -> None:
+    """The reply to a call is known: what did not come back is given away."""
+    if reply[: len(_HEAD) + 1] != _HEAD + CAME_BACK:
+        give_away(lent)
+
+
+def give_away(lent: list[Tie]) -> None:
+    """Nobody will know what became of these."""
+    for tie in lent:
+        tie.give_away()
