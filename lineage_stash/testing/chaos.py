@@ -22,6 +22,9 @@ from lineage_stash.testing.shapes import SHAPES
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 2.5
 """Between two strikes: often enough that most runs see some, seldom enough that a run comes to its end."""
 
+MOST_KILLS = 10
+"""In one run: on a machine that is slow to start processes they would be killed faster than they come up, for ever."""
+
 SERVICES = ("coordinator-", "replica-")
 MOST_AT_ONCE = (1, 1, 1, 2, 3)
 
@@ -54,7 +57,7 @@ class Killer:
         self._thread.join()
 
     def _strike_on(self) -> None:
-        while not self._over.wait(self.draw.uniform(SHORTEST_PAUSE_S, LONGEST_PAUSE_S)):
+        while not self._over.wait(self.draw.uniform(SHORTEST_PAUSE_S, LONGEST_PAUSE_S)) and self.kills < MOST_KILLS:
             self._strike()
 
     def _strike(self) -> None:

@@ -19,6 +19,10 @@ PATIENCE_S = 180.0
 """How long an answer may take on a slow machine with everything dying."""
 
 
+MANY = 1000
+"""Chaos may hit the same call again and again, which is no reason to give it up."""
+
+
 class Shape(NamedTuple):
     """A program, and what it must answer."""
 
@@ -34,7 +38,7 @@ def get(refs: Any) -> Any:
 # a parameter server: workers pull, compute and push
 
 
-@ray.remote(num_cpus=0, checkpoint_every=20)
+@ray.remote(num_cpus=0, max_crashes=MANY, checkpoint_every=20)
 class ParameterServer:
     """Holds weights, and adds gradients to them."""
 
@@ -51,7 +55,7 @@ class ParameterServer:
         return self.pushes
 
 
-@ray.remote(num_cpus=0)
+@ray.remote(num_cpus=0, max_crashes=MANY)
 class Trainer:
     """Pulls weights, and pushes a gradient that depends on its number and the step alone."""
 
@@ -79,7 +83,7 @@ def _trained(_: random.Random) -> list[int]:
 # an actor pool: whoever is free takes the next
 
 
-@ray.remote(num_cpus=0)
+@ray.remote(num_cpus=0, max_crashes=MANY)
 class Squarer:
     """Squares, and counts what it did."""
 
@@ -110,7 +114,7 @@ def _pooled(draw: random.Random) -> tuple[list[int], int]:
 # a tree of actors that create actors
 
 
-@ray.remote(num_cpus=0)
+@ray.remote(num_cpus=0, max_crashes=MANY)
 class Branch:
     """Creates its children, and adds up what they say."""
 
@@ -134,13 +138,13 @@ def _grown(_: random.Random) -> int:
 # pipelines of refs: nobody waits before the end
 
 
-@ray.remote(num_cpus=0)
+@ray.remote(num_cpus=0, max_crashes=MANY)
 def parse(line: str) -> list[int]:
     """The numbers of a line."""
     return [int(word) for word in line.split()]
 
 
-@ray.remote(num_cpus=0)
+@ray.remote(num_cpus=0, max_crashes=MANY)
 class Ledger:
     """Adds up, in the order in which things come."""
 
@@ -177,7 +181,7 @@ def _piped(draw: random.Random) -> tuple[list[int], int]:
 # a supervisor that creates workers, and ends those that it does not need any more
 
 
-@ray.remote(num_cpus=0)
+@ray.remote(num_cpus=0, max_crashes=MANY)
 class Supervisor:
     """Has work done by workers that it replaces after a while."""
 
@@ -207,7 +211,7 @@ def _supervised(draw: random.Random) -> list[int]:
 # Monte Carlo pi: tasks that report to an actor
 
 
-@ray.remote(num_cpus=0)
+@ray.remote(num_cpus=0, max_crashes=MANY)
 class Progress:
     """Counts samples, and how many were inside."""
 
@@ -227,7 +231,7 @@ def _inside(seed: int, samples: int) -> int:
     return sum(draw.random() ** 2 + draw.random() ** 2 <= 1.0 for _ in range(samples))
 
 
-@ray.remote(num_cpus=0)
+@ray.remote(num_cpus=0, max_crashes=MANY)
 def sample(progress: "ray.ActorHandle", seed: int, samples: int) -> None:
     """Draw some, and report."""
     ray.get(progress.report.remote(_inside(seed, samples), samples))
@@ -250,7 +254,7 @@ WORDS = ("apple", "pear", "plum", "fig", "quince", "cherry")
 REDUCERS = 3
 
 
-@ray.remote(num_cpus=0, num_returns=REDUCERS)
+@ray.remote(num_cpus=0, max_crashes=MANY, num_returns=REDUCERS)
 def count_words(text: str) -> list[dict[str, int]]:
     """The words of a text, by reducer."""
     counted = Counter(text.split())
@@ -260,7 +264,7 @@ def count_words(text: str) -> list[dict[str, int]]:
     ]
 
 
-@ray.remote(num_cpus=0)
+@ray.remote(num_cpus=0, max_crashes=MANY)
 def merge(*counts: dict[str, int]) -> dict[str, int]:
     """All counts together."""
     total: Counter[str] = Counter()
@@ -286,7 +290,7 @@ def _map_reduced(draw: random.Random) -> dict[str, int]:
 # batch prediction with state, as a stream
 
 
-@ray.remote(num_cpus=0, checkpoint_every=10)
+@ray.remote(num_cpus=0, max_crashes=MANY, checkpoint_every=10)
 class Predictor:
     """Predicts from a model that is put aside once, and remembers how much it has seen."""
 
