@@ -5,6 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 SCHEDULES ?= 2000
 SEED ?= 0
 CHECK_SCHEDULES ?= 200
+MINUTES ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +17,7 @@ ORDINARY := not slow and not services
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup compiled check lint format test test-failures test-services simulate mutants demo bench clean
+.PHONY: help setup compiled check lint format test test-failures test-services simulate chaos mutants demo bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,13 +65,16 @@ test-services: setup ## the tests that need outside services; installs redis-ser
 simulate: compiled ## random schedules of faults: SCHEDULES=2000 SEED=0
 	$(BIN)/python -m lineage_stash.testing simulate --schedules $(SCHEDULES) --seed $(SEED)
 
+chaos: compiled ## programs of many shapes while their processes are killed: MINUTES=2 SEED=0
+	$(BIN)/python -m lineage_stash.testing chaos --minutes $(MINUTES) --seed $(SEED)
+
 mutants: setup ## how many schedules it takes to catch each forgotten rule, from seed 0
 	$(BIN)/python -m tests.sim.count_mutants
 
 demo: compiled ## the README's program: a Ray actor is killed, and nothing is lost
 	$(BIN)/python docs/examples/survive.py
 
-bench: compiled ## measure: all, or PART=core, store, checkpoint, replicated or ray
+bench: compiled ## measure: all, or PART=core, store, checkpoint, replicated, nodes or ray
 	$(BIN)/python -m benchmarks $(PART)
 
 clean: ## remove the environment, caches and build products

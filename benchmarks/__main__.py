@@ -2,13 +2,14 @@
 
 import sys
 
-from benchmarks import against_ray, checkpoint_bytes, core_path, replicated, store_engines
+from benchmarks import against_ray, checkpoint_bytes, core_path, nodes, replicated, store_engines
 
 PARTS = {
     "core": core_path.main,
     "store": store_engines.main,
     "checkpoint": checkpoint_bytes.main,
     "replicated": replicated.main,
+    "nodes": nodes.main,
     "ray": against_ray.main,
 }
 

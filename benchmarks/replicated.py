@@ -5,21 +5,17 @@ actor called at a fixed rate, from the *scheduled* time of each call, so that wh
 """
 
 import argparse
-import gc
 import os
 import signal
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import ray as plain
-from ray.cluster_utils import Cluster
 from rich.console import Console
 from rich.table import Table
 
@@ -36,6 +32,7 @@ from lineage_stash.on_ray.replica_sets import residences
 from lineage_stash.restoring import restore
 from lineage_stash.store.contract import Append
 from lineage_stash.testing import inject
+from lineage_stash.testing.inject_nodes import local_nodes
 
 CLOCK_S = 1 / os.sysconf("SC_CLK_TCK")
 """How exactly processor time is known."""
@@ -73,21 +70,12 @@ class Figure(NamedTuple):
 @contextmanager
 def three_nodes() -> Iterator[None]:
     """A cluster of three nodes on this machine, and a store on all of them."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    for _ in range(NODES - 1):
-        cluster.add_node(num_cpus=1)
-    cluster.wait_for_nodes()
-    try:
-        stash.init(address=cluster.address, log_to_driver=False)
-        yield
-    finally:
-        stash.shutdown()
-        plain.shutdown()
-        cluster.shutdown()
-        with warnings.catch_warnings():  # what Ray's Cluster leaves open is not this benchmark's to close
-            warnings.simplefilter("ignore", ResourceWarning)
-            del cluster
-            gc.collect()
+    with local_nodes(NODES, include_dashboard=False) as nodes:
+        stash.init(address=nodes.address, log_to_driver=False)
+        try:
+            yield
+        finally:
+            stash.shutdown()
 
 
 # commits

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         shutdown,
         wait,
     )
+    from lineage_stash.on_ray.errors import NondeterminismError
 
 _VERBS = frozenset((
     "ActorHandle", "ObjectID", "ObjectRef", "durability", "get", "get_actor", "get_runtime_context", "init",
@@ -43,6 +44,7 @@ _MODULES = frozenset(("actor", "exceptions", "util"))
 __all__ = [
     "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "put", "kill", "get_actor", "observe",
     "ObjectID", "ObjectRef", "ActorHandle", "get_runtime_context", "durability", "set_durability",
+    "NondeterminismError",
 ]  # fmt: skip
 
 
@@ -58,6 +60,8 @@ def __getattr__(name: str) -> Any:
         return found
     if name in _MODULES:
         return import_module(f"lineage_stash.{name}")
+    if name == "NondeterminismError":
+        return import_module("lineage_stash.on_ray.errors").NondeterminismError
     if name.startswith("__"):
         raise AttributeError(f"module 'lineage_stash' has no attribute {name!r}")
     return getattr(import_module("ray"), name)

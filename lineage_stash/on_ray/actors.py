@@ -14,6 +14,7 @@ from typing import Any
 import ray
 from ray.actor import ActorClassInheritanceException
 
+from lineage_stash.capture.here import paused
 from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
 from lineage_stash.on_ray import options
 from lineage_stash.on_ray.control_plane import ControlPlane
@@ -25,12 +26,14 @@ from lineage_stash.on_ray.creation import (
     put_class,
     put_on_record,
     start_host,
+    wishes_of,
 )
 from lineage_stash.on_ray.driver import Driver
 from lineage_stash.on_ray.lending import Tie
 from lineage_stash.on_ray.levels import level_kept
 from lineage_stash.on_ray.methods import CONSTRUCTOR, Method, Methods, methods_of, unpack
 from lineage_stash.on_ray.names import Bearer, check_name, put_name
+from lineage_stash.on_ray.placing import node_for_first_life
 from lineage_stash.on_ray.present import Now, current
 from lineage_stash.on_ray.process import POLICY
 from lineage_stash.on_ray.runtime import Runtime
@@ -170,7 +173,8 @@ class ActorClass:
         """Create an actor."""
         self._methods.by_name[CONSTRUCTOR].check(args, kwargs)
         check_name(self._options.get("name"), self._options.get("namespace"))
-        return create(self, current(), args, kwargs)
+        with paused():
+            return create(self, current(), args, kwargs)
 
     def options(self, **wanted: Any) -> "ActorClass":
         """The same class with other options."""
@@ -254,7 +258,7 @@ def create(cls: ActorClass, runtime: Runtime, args: tuple[Any, ...], kwargs: dic
     )  # fmt: skip
     put_on_record(process.plane, creation)
     if not process.registry.is_claimed(address_of(peer, FIRST_INCARNATION)):
-        start_host(creation, FIRST_INCARNATION)
+        start_host(creation, FIRST_INCARNATION, node_for_first_life(process.plane, wishes_of(creation)))
     runtime.submit(peer, CONSTRUCTOR, args, kwargs)
     if isinstance(runtime, Driver) and not detached:
         Now.actors.append(peer)

@@ -7,12 +7,14 @@ applied exactly once, whichever process dies. What is not here falls through to 
 import atexit
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any, overload
 
 import ray
 
+from lineage_stash.capture.here import here, paused
 from lineage_stash.core.frontier import START
 from lineage_stash.on_ray import services
 from lineage_stash.on_ray.actors import ActorClass, ActorHandle, ActorMethod, make_handle
@@ -161,7 +163,8 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
         raise ValueError(f"ray.kill() only supported for actors. For tasks, try ray.cancel(). Got: {type(actor)}.")
     process = current().process
     if no_restart:
-        process.kill(actor._peer, "it was killed")
+        with paused():
+            process.kill(actor._peer, "it was killed")
         return
     with process.lock:
         assert process.shell is not None
@@ -269,6 +272,10 @@ def _check_waitables(refs: Any, timeout: float | None) -> None:
         )
 
 
-def observe(read: Callable[[], Any]) -> Any:
-    """Ask the outside world: a clock, a draw, a service. A replay recalls the answer instead of asking again."""
-    return current().observe(read)
+def observe(read: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Ask the outside world: `read(*args, **kwargs)`. A replay recalls the answer instead of asking again."""
+    asked = partial(read, *args, **kwargs) if args or kwargs else read
+    if here.observing:
+        return asked()
+    recorder = here.recorder  # in a test without a cluster there is no other
+    return current().observe(asked) if recorder is None else recorder.observe(asked)

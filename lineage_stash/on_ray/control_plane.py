@@ -1,4 +1,4 @@
-"""The control plane: small, rare facts in Ray's GCS. The only module that touches Ray's private key-value store.
+"""The control plane: small, rare facts in Ray's GCS. The only module that touches what is private to Ray.
 
 Rules:
 - A GCS that is away is waited for, as long as Ray itself does, and asked again; then `ControlPlaneAway` is raised, and
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ray._private.state import state
 from ray.exceptions import AuthenticationError, RayError, RpcError
 from ray.experimental import internal_kv
 
@@ -96,6 +97,11 @@ class ControlPlane:
             except (RayError, OSError, RuntimeError) as error:
                 if not is_unanswered(error) or time.monotonic() - asked_at >= self.patience_s:
                     raise in_our_words(error) from error
+
+
+def draining_nodes() -> frozenset[str]:
+    """The nodes that are about to go, which Ray tells its own libraries only."""
+    return frozenset(state.get_draining_nodes())
 
 
 def is_unanswered(error: Exception) -> bool:

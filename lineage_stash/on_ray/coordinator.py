@@ -2,44 +2,44 @@
 
 Rules:
 - It has a link to every process. A link that breaks is a death; a suspicion of others is one only if this link is
-  broken too, or cannot be made. Silence alone is not: a busy interpreter is not dead.
+  broken too, or cannot be made. Silence alone is not: a busy interpreter is not dead. But the silence of a node's agent
+  is the death of all who live on that node, in one round.
 - It holds nothing that matters. Ray restarts it, and it starts over from the registry.
-- A new life takes a spare where one fits, and a fresh host otherwise; one that does not come up is taken for dead.
+- A former life that reports, because it was only stopped, is told that it is over.
 """
 
 import json
 import os
 import sys
 import threading
-import time
 import traceback
 from functools import partial
 from typing import Any
 
 from lineage_stash import codec
 from lineage_stash.core import events
-from lineage_stash.core.ids import Incarnation, NodeId, PeerId
+from lineage_stash.core.ids import Incarnation, PeerId
 from lineage_stash.core.recovery import Coordinator
-from lineage_stash.on_ray.creation import Creation, read_creation, start_host, start_spare
+from lineage_stash.on_ray.creation import Creation
+from lineage_stash.on_ray.first_lives import FirstLives
+from lineage_stash.on_ray.hosting import SPARES, Hosting
 from lineage_stash.on_ray.links import Kind, Link
 from lineage_stash.on_ray.mail import PING_S, Addressee
+from lineage_stash.on_ray.moving import Moving
+from lineage_stash.on_ray.node_watch import NodeWatch
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
 from lineage_stash.on_ray.recoveries import Recoveries
 from lineage_stash.on_ray.registry import COORDINATOR
 from lineage_stash.on_ray.replica_watch import ReplicaWatch
+from lineage_stash.ports import Frame
 from lineage_stash.shell import Shell, address_of, open_store
-
-COME_UP_S = 30.0
-"""How long a fresh host may take; a loaded machine needs seconds to start a Python."""
+from lineage_stash.store.contract import ReplicaId, Ticket
 
 OLD_SPARES_S = 3.0
 """How long a coordinator that was restarted waits for the spares of its predecessor to report."""
 
 SUSPECT_AGAIN_S = 1.0
 """When the control plane was away as a death was looked into, how soon to look again."""
-
-NEW_SPARE_S = 1.0
-"""A spare that was used is replaced a little later, so that its start does not compete with the recovery."""
 
 
 class CoordinatorActor(Addressee):
@@ -69,15 +69,15 @@ class Office:
         self.spares_wanted = spares
         self.replicas_wanted = replicas
         self.is_up = threading.Event()
-        self.spares: dict[str, str] = {}
-        self.spares_coming = 0
-        self.spares_started = 0
-        self.expected: dict[str, float] = {}
         self.reaped: set[PeerId] = set()
         self.process: Process
         self.machine: Coordinator
         self.recoveries: Recoveries
         self.watch: ReplicaWatch
+        self.nodes: NodeWatch
+        self.hosting: Hosting
+        self.first_lives: FirstLives
+        self.moving: Moving
 
     def run(self) -> None:
         """Come up, and coordinate for ever."""
@@ -86,15 +86,19 @@ class Office:
         address = process.loop.introduction = f"{COORDINATOR}-{process.token}"
         history = process.registry.read_history()
         process.store = open_store(process.registry.present_set(), history, process.links, process.registry)
-        self.watch = ReplicaWatch(process, self.replicas_wanted)
+        self.nodes = NodeWatch(process, self._on_node_lost, self._on_node_alive, self._on_agent_died)
+        self.watch = ReplicaWatch(process, self.replicas_wanted, self.nodes)
         self.machine = Coordinator(address, history, POLICY)
-        process.registry.starter = self._start
         process.on_message = self._on_message
         process.on_arrival = self._on_arrival
         with process.lock:
-            process.shell = Shell(self.machine, transport=process.links, membership=process.registry, outside=self,
+            process.shell = Shell(self.machine, transport=self, membership=process.registry, outside=self,
                                   executor=None, store=process.store)  # fmt: skip
             self.recoveries = Recoveries(self.machine, process.shell, process.registry)
+            self.hosting = Hosting(process, self.nodes, self.spares_wanted, self.recoveries.note_host, self._suspect)
+            self.first_lives = FirstLives(process, self.hosting)
+            self.moving = Moving(process, self.hosting, self._bury)
+            process.registry.starter = self.hosting.start
         process.registry.settle_in(address, process.place)
         process.plane.put(COORDINATOR, address.encode())
         with process.lock:
@@ -103,13 +107,13 @@ class Office:
                     process.links.reach(address_of(member.peer, history.incarnation(member.peer)))
             process.shell.feed(events.CoordinatorStarted())
             old_spares = process.plane.keys("places/spare-")
-            process.loop.later(OLD_SPARES_S if old_spares else 0.0, self._top_up)
-            process.on_ticked = self.watch.on_ticked
+            process.loop.later(OLD_SPARES_S if old_spares else 0.0, self.hosting.begin)
+            process.on_ticked = self._on_ticked
+            self.nodes.begin()
             self.watch.begin()
         self.is_up.set()
         while True:
             process.wait(TICK_S)
-            self._look_for_latecomers()
             self._reap()
 
     @property
@@ -133,102 +137,101 @@ class Office:
     def _is_current(self, peer: PeerId, incarnation: Incarnation) -> bool:
         return self.machine.history.incarnation(peer) == incarnation and peer not in self.machine.history.gone
 
+    def _on_ticked(self) -> None:
+        self.nodes.on_ticked()
+        self.watch.on_ticked()
+        self.hosting.look_for_latecomers()
+        self.moving.on_ticked()
+
     def _on_arrival(self, address: str) -> None:
-        self.expected.pop(address, None)
-        if address.startswith("spare-"):
-            self.spares_coming = max(0, self.spares_coming - 1)
-            self.process.registry.ask(lambda: self.process.registry.place_of(address),
-                                      lambda place: self._add_spare(address, place.node if place else ""))  # fmt: skip
+        self.hosting.has_come(address)
+        registry = self.process.registry
+        lived = split_address(address)
+        if address.startswith(SPARES):
+            registry.ask(lambda: registry.place_of(address), lambda place: self.hosting.add_spare(address, place))
+        elif lived is not None and not self._is_current(*lived) and self.machine.history.decisions:
+            latest = self.machine.history.decisions[-1]
+            self.process.links.send(address, codec.encode(events.Decided(latest)))
 
     def _on_dead(self, address: str, reason: str) -> None:
-        if self.spares.pop(address, None) is not None:
-            self._top_up()
-        elif split_address(address) is not None and not reason.startswith("refused: no handshake"):
+        if self.hosting.drop_spare(address):
+            return
+        self.nodes.on_link_lost(address)
+        if split_address(address) is not None and not reason.startswith("refused: no handshake"):
             self._suspect(address, reason)
 
     def _suspect(self, address: str, reason: str) -> None:
         lost = split_address(address)
         assert lost is not None
         self.process.links.forget(address)
-        if not self._is_current(*lost):
+        if not self._is_alive(*lost):
             return
-
-        def consider(retired: bool) -> None:
-            if retired:
-                registry.ask(partial(self._end_actors_of, lost[0]))
-            elif self._is_current(*lost):
-                self.recoveries.note_death(address, reason)
-                self._shell.feed(events.Suspected(*lost))
-
         registry = self.process.registry
         registry.ask(
             lambda: registry.plane.get(f"retired/{lost[0]}") is not None,
-            consider,
+            lambda retired: self._judge(retired, address, reason),
             lambda: self._suspect_later(address, reason),
         )
+
+    def _judge(self, retired: bool, address: str, reason: str) -> None:
+        """One that has left has left its own actors behind; any other is dead."""
+        if retired:
+            left = split_address(address)
+            assert left is not None
+            self.process.registry.ask(partial(self._end_actors_of, left[0]))
+        else:
+            self._bury([address], reason)
 
     def _suspect_later(self, address: str, reason: str) -> None:
         self.process.loop.later(SUSPECT_AGAIN_S, lambda: self._suspect(address, reason))
 
-    def _look_for_latecomers(self) -> None:
-        now = time.monotonic()
-        late = [address for address, deadline in self.expected.items() if deadline < now]
-        with self.process.lock:
-            for address in late:
-                del self.expected[address]
-                if address not in self.process.links.open:
-                    self._suspect(address, f"did not come up within {COME_UP_S:g} s")
+    def _is_alive(self, peer: PeerId, incarnation: Incarnation) -> bool:
+        return self._is_current(peer, incarnation) and peer not in self.machine.dead
 
-    # starting
+    def _bury(self, addresses: list[str], reason: str) -> None:
+        """Have a round for these lives, as far as they are the present ones."""
+        for address in addresses:
+            lost = split_address(address)
+            if lost is not None and self._is_alive(*lost):
+                self.process.links.forget(address)
+                self.recoveries.note_death(address, reason)
+                self._shell.feed(events.Suspected(*lost))
 
-    def _start(self, peer: PeerId, incarnation: Incarnation, node: NodeId) -> None:
-        address = address_of(peer, incarnation)
-        self.expected[address] = time.monotonic() + COME_UP_S
-        self.process.links.reach(address)
-        plane = self.process.plane
-        self.process.registry.ask(
-            lambda: read_creation(plane, peer), lambda found: self._host(found, incarnation, address, node)
+    # nodes
+
+    def _on_node_lost(self, node: str, reason: str) -> None:
+        """All who live on a node are dead."""
+        starting = self.hosting.leave(node)
+        self.first_lives.watch()
+        registry = self.process.registry
+        registry.ask(
+            lambda: registry.addresses_on(node),
+            lambda living: self._bury([*living, *starting], reason),
+            lambda: self._lose_node_later(node, reason),
         )
 
-    def _host(self, creation: Creation | None, incarnation: Incarnation, address: str, node: NodeId) -> None:
-        if creation is None:
-            return
-        spare = self._pick_spare(node) if creation.fits_a_spare else None
-        if spare is not None:
-            self.process.control(spare, take=address)
-            self.recoveries.note_host(address, "a spare")
-            self.process.loop.later(NEW_SPARE_S, self._top_up)
-        else:
-            self.recoveries.note_host(address, "a fresh process")
-            self.process.registry.ask(lambda: start_host(creation, incarnation))
+    def _lose_node_later(self, node: str, reason: str) -> None:
+        self.process.loop.later(SUSPECT_AGAIN_S, lambda: self._on_node_lost(node, reason))
 
-    def _pick_spare(self, node: NodeId) -> str | None:
-        for wanted in (node, None):
-            for spare, where in self.spares.items():
-                if wanted is None or where == wanted:
-                    del self.spares[spare]
-                    return spare
-        return None
+    def _on_agent_died(self, node: str) -> None:
+        """Perhaps its node did too: whoever was to come up there may not."""
+        self.first_lives.watch()
+        for address in self.hosting.leave(node):
+            self._suspect(address, "its node is in doubt: the agent there died")
 
-    def _add_spare(self, address: str, node: str) -> None:
-        if address in self.process.links.open:
-            self.spares[address] = node
-
-    def _top_up(self) -> None:
-        while len(self.spares) + self.spares_coming < self.spares_wanted:
-            self.spares_coming += 1
-            self.spares_started += 1
-            name = f"{self.process.token}-{self.spares_started}"
-            self.process.registry.ask(partial(start_spare, name))
+    def _on_node_alive(self) -> None:
+        self.hosting.top_up()
 
     # what processes say
 
     def _on_control(self, link: Link, said: dict[str, Any]) -> None:
         if "recovered" in said:
             self.recoveries.note_recovered(said)
+        elif "beat" in said:
+            self.nodes.on_beat(link.introduction or "")
         elif "status" in said:
             links = sorted(self.process.links.open)
-            answer = {"links": links, "spares": len(self.spares), "phase": self.machine.phase.name}
+            answer = {"links": links, "spares": len(self.hosting.usable_spares), "phase": self.machine.phase.name}
             link.send(Kind.CONTROL, json.dumps({"status": answer}).encode())
 
     def _reap(self) -> None:
@@ -247,6 +250,19 @@ class Office:
             peer = PeerId(creation.peer)
             if not f"{peer}/".startswith(stay) and plane.get(f"retired/{peer}") is None:
                 self.process.kill(peer, "whoever created it is gone")
+
+    # Transport
+
+    def send(self, address: str, frame: Frame) -> None:
+        """Bring a frame to a peer; not to a former life that has no link: should it report, it is told then."""
+        lived = split_address(address)
+        is_former = lived is not None and not self._is_current(*lived)
+        if not is_former or address in self.process.links.open:
+            self.process.links.send(address, frame)
+
+    def ask_replica(self, replica: ReplicaId, ticket: Ticket, frame: Frame) -> None:
+        """Bring a request to a replica."""
+        self.process.links.ask_replica(replica, ticket, frame)
 
     # Outside
 

@@ -5,18 +5,22 @@ Rules:
 - What a task creates belongs to whoever the task runs for, and has an id below that one's: it may outlive the task.
 - Class and options are put on record before anything is started; whoever finds the record may start the host. Of two
   hosts for one life, one claims it and the other one goes.
-- A host keeps Ray's default of one CPU to be placed and none to run, unless the user says otherwise.
+- A host keeps Ray's default of one CPU to be placed and none to run, unless the user says otherwise. One that is
+  started for a recovery takes none, as spares do: it is bound to a node, and would wait there for a CPU to be free.
 """
 
 import hashlib
 import json
+import os
+import traceback
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import cloudpickle
 import ray
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
+from lineage_stash.capture.pickling import dumps
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, PeerId
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.shell import address_of
@@ -56,15 +60,10 @@ class Creation(NamedTuple):
     durability: str
     """How durable its commits are; empty where it is as the cluster's are."""
     placement: str
-    """The options that decide where a host may run, pickled and in hex; empty where a spare will do."""
+    """The options that decide where a host may run, pickled and in hex; empty where any will do."""
     name: str = ""
     namespace: str = ""
     """Where its name is known, and where it looks for others'."""
-
-    @property
-    def fits_a_spare(self) -> bool:
-        """Whether a host without special wishes can run it."""
-        return not self.placement
 
 
 def id_below(creator: PeerId, class_name: str, number: int) -> PeerId:
@@ -124,7 +123,7 @@ def read_creation(plane: ControlPlane, peer: PeerId) -> Creation | None:
 
 def put_class(plane: ControlPlane, cls: type) -> str:
     """Store the code of a class; its digest."""
-    code = cloudpickle.dumps(cls)
+    code = dumps(cls)
     if len(code) > LARGEST_CODE_BYTES:
         raise ValueError(
             f"The actor {cls.__name__} is too large ({len(code) >> 20} MiB > {LARGEST_CODE_BYTES >> 20} MiB): its "
@@ -143,6 +142,11 @@ def load_class(plane: ControlPlane, digest: str) -> type:
     return cloudpickle.loads(code)  # type: ignore[no-any-return]
 
 
+def wishes_of(creation: Creation) -> dict[str, Any]:
+    """The options that decide where a host may run."""
+    return unpack_placement(creation.placement)
+
+
 @lru_cache(maxsize=256)
 def host_class(class_name: str) -> Any:
     """What Ray starts for an actor; Ray's tools show it under the name of the user's class."""
@@ -151,39 +155,52 @@ def host_class(class_name: str) -> Any:
     return ray.remote(type(class_name, (Host,), {}))
 
 
-def start_host(creation: Creation, incarnation: Incarnation) -> None:
-    """Start a host for a life of an actor, wherever Ray finds room for it."""
+def start_host(creation: Creation, incarnation: Incarnation, node: str | None = None, attempt: int = 1) -> None:
+    """Start a host for a life of an actor, on a node, or wherever Ray finds room for it."""
     address = address_of(PeerId(creation.peer), incarnation)
-    options = unpack_placement(creation.placement)
+    options = wishes_of(creation)
     given = options.pop("runtime_env", None) or {}
     environment = {**given, "env_vars": {**HOST_ENVIRONMENT["env_vars"], **given.get("env_vars", {})}}
+    if node is not None:
+        options = {**(options or {"num_cpus": 0}), **bound_to(node)}
+    name = f"host {address}" if attempt == 1 else f"host {address} ({attempt})"
     host = host_class(creation.class_name).options(
-        name=f"host {address}", namespace=RAY_NAMESPACE, lifetime="detached", get_if_exists=True,
+        name=name, namespace=RAY_NAMESPACE, lifetime="detached", get_if_exists=True,
         runtime_env=environment, max_concurrency=2, **options,
     ).remote(address)  # fmt: skip
     host.run.remote()
 
 
-def start_spare(name: str) -> None:
-    """Start a host without an actor."""
+def start_spare(name: str, node: str | None) -> None:
+    """Start a host without an actor, on a node, or wherever Ray wants it."""
     from lineage_stash.on_ray.host import Host
 
     host = ray.remote(Host).options(
-        name=f"spare {name}", namespace=RAY_NAMESPACE, lifetime="detached", get_if_exists=True, num_cpus=0,
-        runtime_env=HOST_ENVIRONMENT, max_concurrency=2,
+        name=name, namespace=RAY_NAMESPACE, lifetime="detached", get_if_exists=True, num_cpus=0,
+        runtime_env=HOST_ENVIRONMENT, max_concurrency=2, **({} if node is None else bound_to(node)),
     ).remote(None)  # fmt: skip
     host.run.remote()
 
 
+def bound_to(node: str) -> dict[str, Any]:
+    """The option that has Ray start something on this node, and ask no other one about it."""
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
+
+
 def host_runner(runner: str) -> None:
     """Live the first life of a runner, as a task of Ray's, until its caller ends it."""
+    from lineage_stash.capture.install import install
     from lineage_stash.on_ray.host import Life
     from lineage_stash.on_ray.present import adopt
     from lineage_stash.on_ray.process import Process
 
+    install()
     address = address_of(PeerId(runner), FIRST_INCARNATION)
     try:
         Life(Process(address), PeerId(runner), FIRST_INCARNATION).run(is_task=True)
+    except Exception:  # noqa: BLE001 - whatever it was, this life is over
+        traceback.print_exc()
+        os._exit(1)  # an idle process with open links would look alive
     finally:
         adopt(None)
 

@@ -27,7 +27,7 @@ from lineage_stash.on_ray.creation import (
     put_on_record,
     start_host,
     start_runner,
-    unpack_placement,
+    wishes_of,
 )
 from lineage_stash.on_ray.functions import Function, read_function
 from lineage_stash.on_ray.links import Links
@@ -90,16 +90,17 @@ class Dispatcher:
             return
 
         def on_read(function: Function) -> None:
-            self.kinds[digest] = self.kinds[function.placement] = function
+            self.kinds[digest] = self.kinds[kind_of(function)] = function
             self._line_up(task, function)
 
         process.registry.ask(lambda: read_function(process.plane, digest), on_read)
 
     def _line_up(self, task: int, function: Function) -> None:
-        waiting = self.waiting.setdefault(function.placement, deque())
+        kind = kind_of(function)
+        waiting = self.waiting.setdefault(kind, deque())
         waiting.append(task)
         if len(waiting) == 1:
-            self.runtime.process.loop.post(lambda: self._dispatch(function.placement))
+            self.runtime.process.loop.post(lambda: self._dispatch(kind))
 
     def _dispatch(self, kind: str) -> None:
         waiting = self.waiting[kind]
@@ -156,7 +157,7 @@ class Dispatcher:
         if not isinstance(self.runtime.process.links, Links):
             start_host(creation, FIRST_INCARNATION)
             return None
-        options = unpack_placement(creation.placement)
+        options = wishes_of(creation)
         given = options.pop("runtime_env", None) or {}
         environment = {**given, "env_vars": {**HOST_ENVIRONMENT["env_vars"], **given.get("env_vars", {})}}
         return start_runner(PeerId(creation.peer), {**options, "runtime_env": environment})
@@ -208,6 +209,11 @@ class Dispatcher:
         for runner in list(self.runners.values()):
             del self.runners[runner.peer]
             self.runtime.process.kill(runner.peer, "the peer that it ran tasks for has left")
+
+
+def kind_of(function: Function) -> str:
+    """What runners of a function's tasks have in common."""
+    return f"{function.max_crashes}:{function.placement}"
 
 
 def _those_over(runners: list[Runner]) -> list[Runner]:

@@ -7,10 +7,12 @@ which it knows only the payload, after a recovery say, finds them there.
 import hashlib
 from collections.abc import Callable
 from functools import lru_cache
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import cloudpickle
 
+from lineage_stash.capture import install
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.creation import LARGEST_CODE_BYTES, pack_placement
 
@@ -61,6 +63,8 @@ def load_function(plane: ControlPlane, digest: str) -> Callable[..., Any]:
     """The function with this digest, ready to be called."""
     record = read_function(plane, digest)
     function: Callable[..., Any] = cloudpickle.loads(record.code)
+    if isinstance(function, FunctionType):
+        install.cover(function)
     return with_retries(function, record) if record.retries else function
 
 

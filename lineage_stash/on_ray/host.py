@@ -22,12 +22,15 @@ from typing import Any
 import ray
 from ray.actor import exit_actor
 
+from lineage_stash.capture import install, readings
+from lineage_stash.capture.belongings import Belongings
+from lineage_stash.capture.here import here, observing, paused
 from lineage_stash.core import effects, events
+from lineage_stash.core.entry import Ran, Read
 from lineage_stash.core.frontier import START
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerId, Ref
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads
-from lineage_stash.on_ray.control_plane import ControlPlaneAway
 from lineage_stash.on_ray.creation import Creation, load_class, read_creation
 from lineage_stash.on_ray.levels import default_level, parse_level
 from lineage_stash.on_ray.limits import within_limits
@@ -72,11 +75,12 @@ class Host(Addressee):
             return
         try:
             self._live()
-        except ControlPlaneAway:
+        except Exception:  # noqa: BLE001 - whatever it was, this life is over
             traceback.print_exc()
             os._exit(1)  # an idle process with open links would look alive
 
     def _live(self) -> None:
+        install.install()
         address = self.address
         actor = ray.get_runtime_context().get_actor_name()
         process = Process(address or f"spare-{secrets.token_hex(4)}", actor=actor)
@@ -112,6 +116,8 @@ class Life(Runtime):
         self.began_at = time.monotonic()
         self.restored_at = 0.0
         self.call: effects.RunCall | None = None
+        self.latest: effects.RunCall | None = None
+        self.last_call = START
         self.over: str | None = None
         self.looked_at = 0.0
         self.recalled = False
@@ -120,6 +126,7 @@ class Life(Runtime):
         self.is_task = False
         self.reached_at = 0.0
         self._reading_wanted = False
+        self._quick: Callable[[], bytes] | None = None
         self.program: ActorProgram
         self.creation: Creation
         process.on_control = self._on_control
@@ -203,7 +210,9 @@ class Life(Runtime):
     def _make_program(self, creation: Creation) -> ActorProgram:
         if not creation.class_digest:
             return TaskProgram(self)
-        return ActorProgram(load_class(self.process.plane, creation.class_digest), self)
+        program = ActorProgram(load_class(self.process.plane, creation.class_digest), self)
+        install.cover(program.cls)
+        return program
 
     def _enter(self, peer: Peer | NoLife) -> bool:
         if isinstance(peer, NoLife):
@@ -211,6 +220,7 @@ class Life(Runtime):
                 self.process.registry.retire(self.id)
             return False
         self.restored_at = time.monotonic()
+        self.last_call = peer.program.last_call
         durability = peer.durability
         self.process.has_unflushed = lambda: durability.has_unflushed
         last_words = self.process.registry.last_words_of(self.id)
@@ -244,7 +254,7 @@ class Life(Runtime):
         self.over = reason
         if self.fault:
             self.process.plane.put(f"strayed/{self.id}", b"1")
-            self.process.registry.note_killed(self.id, payloads.pack_death(self.fault))
+            self.process.registry.note_killed(self.id, payloads.pack_death(self.fault, strayed=True))
         if self.call is not None:
             self.process.close()
             os._exit(0)
@@ -253,10 +263,16 @@ class Life(Runtime):
         """Tell people; what makes going on impossible is also the last word to the callers."""
         super().report(kind, text)
         if kind == "nondeterminism" and self.peer.program.strayed:
+            where = (
+                f"in {payloads.name_of(self.latest.payload)}()" if self.latest is not None else "before its first call"
+            )
+            script = self.peer.program.script
+            said = f" ({readings.kind_of(script[0].value)})" if script and isinstance(script[0], Read) else ""
             self.fault = (
                 f"The actor {self.creation.class_name} ({self.id}) is dead: its replay did not do what its first run "
-                f"had done. {text}. Wrap whatever may differ between runs (clocks, draws, process ids, services) in "
-                "lineage_stash.observe(...)."
+                f"had done, {where} or right after it. {text}{said}. Clocks and draws are captured; wrap whatever else "
+                "may differ between runs (process ids, files, environment, services) in lineage_stash.observe(...); "
+                "lineage_stash.testing.replay_check finds it in a test."
             )
 
     # state
@@ -279,18 +295,23 @@ class Life(Runtime):
 
     def _execute(self, call: effects.RunCall) -> None:
         attempt = self._be_careful() if self.incarnation else None
-        reply, passed = self.program.run(call.payload, call.call.caller)
+        self.latest = call
+        here.recorder = self
+        try:
+            reply, passed = self.program.run(call.payload, call.call.caller)
+        finally:
+            here.recorder = None
         if attempt is not None:
             self.process.plane.delete(attempt)
         now = time.monotonic()
         with self.process.lock:
-            if self.dropped:
-                self._let_go()
             self.call = None
             self.process.turns += 1
             if self.program.exit is not None:
                 self.shell.feed(events.KillAsked(self.program.exit))  # first, so that no other call begins
             self.shell.feed(events.CallFinished(reply, passed))
+            if self.dropped:  # after the reply, which may have passed them on
+                self._let_go()
             if self._has_call() and now - self.looked_at > LOOK_S:
                 self.looked_at = now
                 self.process.flush_if_due()
@@ -313,7 +334,8 @@ class Life(Runtime):
     # a call that kills its process every time
 
     def _attempts_key(self) -> str:
-        return f"crashes/{self.id}/{self.peer.lineage.upper:012d}"
+        """By where the call begins: the log may grow by what it reads before it dies."""
+        return f"crashes/{self.id}/{self.last_call:012d}"
 
     def _be_careful(self) -> str | None:
         """Before a call that may be the one that killed a former life: the note of the attempt, if one was made.
@@ -323,7 +345,7 @@ class Life(Runtime):
         """
         assert self.call is not None
         program = self.peer.program
-        if program.repeats and not program.script:
+        if program.repeats and not any(isinstance(entry, Ran) for entry in program.script):
             key = f"{self._attempts_key()}/{self.incarnation:08d}"
             self.process.plane.put(key, payloads.name_of(self.call.payload).encode())
             return key
@@ -339,15 +361,33 @@ class Life(Runtime):
 
     def _fatal_call(self) -> bytes:
         attempts = self.process.plane.get_all(f"{self._attempts_key()}/")
-        method = next(iter(attempts.values())).decode()
-        text = (
-            f"The actor {self.creation.class_name} ({self.id}) is dead: its process died {len(attempts)} times in a "
-            f"row while running {method}(), at index {self.peer.program.last_call} of its log. It is not started again."
-        )
-        self.process.registry.note_killed(self.id, payloads.pack_death(text))
-        return payloads.pack_death(text)
+        method, _ = payloads.returns_of(next(iter(attempts.values())).decode())
+        died = f"its process died {len(attempts)} times in a row while running"
+        if isinstance(self.program, TaskProgram):
+            last_words = payloads.pack_crash(
+                f"The task {self.program.title(method)}() failed: {died} it. It is not started again."
+            )
+        else:
+            last_words = payloads.pack_death(
+                f"The actor {self.creation.class_name} ({self.id}) is dead: {died} {method}(), at index "
+                f"{self.peer.program.last_call} of its log. It is not started again."
+            )
+        self.process.registry.note_killed(self.id, last_words)
+        return last_words
 
-    # what the user's code asks for
+    # what the user's code asks for, which is where it leaves its own: capture pauses
+
+    @property
+    def belongings(self) -> Belongings:
+        """What capture keeps of this actor."""
+        return self.program.belongings
+
+    def _ask(self, event: object) -> Any:
+        recorder, here.recorder = here.recorder, None
+        try:
+            return super()._ask(event)
+        finally:
+            here.recorder = recorder
 
     def fetch(self, refs: tuple[ObjectRef, ...], timeout_s: float | None) -> None:
         """Wait for replies; whether a time-out struck is a determinant and is logged."""
@@ -370,6 +410,10 @@ class Life(Runtime):
 
     def wait_for(self, refs: list[ObjectRef], count: int, timeout_s: float | None) -> list[int]:
         """Which had come is a determinant and is logged."""
+        with paused():
+            return self._wait_for(refs, count, timeout_s)
+
+    def _wait_for(self, refs: list[ObjectRef], count: int, timeout_s: float | None) -> list[int]:
         claims = [ref.claim for ref in refs]
         come = [position for position, claim in enumerate(claims) if claim._reply is not None]
         if len(come) >= count:
@@ -403,23 +447,47 @@ class Life(Runtime):
 
     def observe(self, read: Callable[[], Any]) -> Any:
         """Ask the outside world in the first run, and recall what it said in every other."""
+        with paused():
+            reading = self._read(readings.OBSERVED)
+            while reading is NOTHING:
+                if self._reading_wanted:
+                    self._reading_wanted = False
+                    with observing():
+                        value = read_now(read)
+                    with self.process.lock:
+                        self.shell.feed(events.ReadingTaken(value))
+                else:
+                    self.process.wait()
+                reading = self._answer
+            return payloads.unpack_value(reading)
+
+    def read(self, kind: str, take: Callable[[], bytes]) -> bytes:
+        """The same for a function that is captured by itself; it is quick, so that it is called where the lock is."""
+        self._quick = take
+        reading = self._read(kind)
+        while reading is NOTHING:
+            self.process.wait()
+            reading = self._answer
+        self._quick = None
+        said: bytes = reading
+        return said
+
+    def _read(self, kind: str) -> Any:
+        program = self.peer.program
         with self.process.lock:
             self._answer = NOTHING
             self._reading_wanted = False
-            self.shell.feed(events.ReadStarted("observe"))
-        while self._answer is NOTHING:
-            if self._reading_wanted:
-                self._reading_wanted = False
-                value = read_now(read)
-                with self.process.lock:
-                    self.shell.feed(events.ReadingTaken(value))
-            else:
-                self.process.wait()
-        reading: Any = self._answer
-        return payloads.unpack_value(reading)
+            if program.script and isinstance(program.script[0], Read):
+                logged = readings.kind_of(program.script[0].value)
+                if logged != kind:
+                    program._stray(f"a read of {kind}", "a read")
+            self.shell.feed(events.Lingered() if program.strayed else events.ReadStarted(kind))
+            return self._answer
 
     def take_reading(self, kind: str) -> bytes | None:
-        """Let the thread that asked take the reading, without the lock."""
+        """What takes a while is left to the thread that asked, which takes the reading without the lock."""
         assert kind
+        if self._quick is not None:
+            return self._quick()
         self._reading_wanted = True
         return None

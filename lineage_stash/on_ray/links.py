@@ -5,6 +5,9 @@ Rules:
   to a bound. A link that was lost is looked up again.
 - Streams neither lose nor repeat: a request to a replica that is under way on a live link is not sent again.
 - A replica that is away, or does not read, gets no more than a few requests: the store repeats what it still wants.
+- Nor does anybody else who does not read, a stopped process for example, get more than so many bytes: frames for it are
+  dropped, and sent again by the machines if they are still wanted.
+- Once a new life of a peer is spoken to, links to its former ones are closed: one that was only stopped keeps its link.
 - A link that breaks, and a destination that refuses connections, is told to whoever watches: that is how a death is
   noticed.
 """
@@ -41,6 +44,12 @@ MOST_WAITING_REQUESTS = 4
 MOST_QUEUED_BYTES = 16 * 1024 * 1024
 """Requests kept for a replica that has not come up, and bytes for one that does not read. The rest is asked again if it
 is still wanted, and copied from the others if it is not: a replica that is away must cost no memory."""
+
+MOST_UNREAD_BYTES = 64 * 1024 * 1024
+"""Bytes queued for anybody else who does not read: some times what the machines send before they wait for an answer."""
+
+FORGOTTEN = "not needed any more"
+"""Why a link was lost that nobody is to be told of."""
 
 TICKET = Struct("<QIB")
 """Number, epoch and level: what goes before a request to a replica."""
@@ -103,12 +112,12 @@ class Links:
         """Send on the open link, or look for one."""
         link = self.open.get(address)
         if link is not None:
-            link.send(kind, body)
+            if link.queued_bytes <= MOST_UNREAD_BYTES:
+                link.send(kind, body)
             return
         waiting = self._waiting.get(address)
         if waiting is None:
-            waiting = self._waiting[address] = Waiting()
-            self._look_up(address)
+            waiting = self._await(address)
         waiting.frames.append((kind, body))
 
     def ask_replica(self, replica: ReplicaId, ticket: Ticket, frame: Frame) -> None:
@@ -138,15 +147,30 @@ class Links:
     def reach(self, address: str) -> None:
         """Have a link to an address, without anything to say yet."""
         if address not in self.open and address not in self._waiting:
-            self._waiting[address] = Waiting()
-            self._look_up(address)
+            self._await(address)
+
+    def _await(self, address: str) -> Waiting:
+        waiting = self._waiting[address] = Waiting()
+        self._forget_former(address)
+        self._look_up(address)
+        return waiting
+
+    def _forget_former(self, address: str) -> None:
+        """A peer lives one life at a time: whatever is kept for its former ones is not wanted."""
+        peer, at, incarnation = address.rpartition("@")
+        if not at or incarnation == "0":
+            return
+        for other in (*self.open, *self._waiting):
+            whose, _, former = other.rpartition("@")
+            if whose == peer and int(former) < int(incarnation):
+                self.forget(other)
 
     def forget(self, address: str) -> None:
         """Nothing will be said there again."""
         self._waiting.pop(address, None)
         link = self.open.pop(address, None)
         if link is not None:
-            link.close("not needed any more")
+            link.close(FORGOTTEN)
 
     def _look_up(self, address: str) -> None:
         def action() -> Place | None:
@@ -182,6 +206,7 @@ class Links:
             return
         if address not in self.open:
             self.open[address] = connection
+            self._forget_former(address)
         waiting = self._waiting.pop(address, None)
         if waiting is not None:
             for kind, body in waiting.frames:
@@ -200,5 +225,5 @@ class Links:
         waiting = self._waiting.get(address)
         if waiting is not None and begun is not None:
             self._look_up_later(address, waiting)
-        if address and address not in self.open:
+        if address and address not in self.open and reason != FORGOTTEN:
             self.on_dead(address, reason)

@@ -166,8 +166,11 @@ class Mail:
         if self._known.get(correspondent.address) is not correspondent:
             return
         letters = correspondent.letters
-        if correspondent.address not in self.open and len(letters) >= MOST_WAITING_FRAMES:
-            letters.popleft()
+        if len(letters) >= MOST_WAITING_FRAMES:
+            if correspondent.address not in self.open:
+                letters.popleft()
+            elif kind == Kind.MESSAGE:
+                return  # it does not take in what is delivered; if it ever does, the machines send this again
         letters.append((int(kind), in_one_piece(body)))
         self._deliver(correspondent)
 

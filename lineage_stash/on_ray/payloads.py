@@ -15,9 +15,10 @@ from struct import Struct
 from typing import Any
 
 import cloudpickle
-from ray.exceptions import ActorDiedError, OwnerDiedError, RayError, RayTaskError
+from ray.exceptions import ActorDiedError, OwnerDiedError, RayError, RayTaskError, WorkerCrashedError
 
 from lineage_stash.core.digest import HEAD_STARTS, OPAQUE
+from lineage_stash.on_ray.errors import NondeterminismError
 
 PLAIN = 1
 _PLAIN = bytes((PLAIN,))
@@ -36,10 +37,18 @@ _BY_REFERENCE = frozenset(("numpy", "pyarrow", "pandas", "builtins"))
 _LENGTHS = Struct("<QI")
 _LENGTH = Struct("<Q")
 
-VALUE, ERROR, DIED, PARTS = b"v", b"e", b"d", b"p"
+VALUE, ERROR, DIED, STRAYED, CRASHED, PARTS = b"v", b"e", b"d", b"n", b"c", b"p"
+FAILURES = (ERROR, DIED, STRAYED, CRASHED)
 
 RETURNS = "\0"
 """Separates a method from how many values it returns, where that is not one."""
+
+
+class TaskCrashed(WorkerCrashedError):  # type: ignore[misc]
+    """A task whose process died as often as it may."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class RefOrphaned(OwnerDiedError):  # type: ignore[misc]
@@ -190,7 +199,7 @@ def part_of(reply: bytes, part: int) -> bytes:
 
 def is_error(reply: bytes) -> bool:
     """Whether a reply says that its call failed."""
-    return not reply or (reply[0] == OPAQUE and reply[HEAD_STARTS : HEAD_STARTS + 1] in (ERROR, DIED))
+    return not reply or (reply[0] == OPAQUE and reply[HEAD_STARTS : HEAD_STARTS + 1] in FAILURES)
 
 
 def pack_value(value: Any) -> bytes:
@@ -215,9 +224,14 @@ def pack_error(function: str, error: BaseException) -> bytes:
     return _opaque(head, body)
 
 
-def pack_death(text: str) -> bytes:
-    """The last words of an actor that is gone for good."""
-    return _opaque(DIED, text.encode())
+def pack_crash(text: str) -> bytes:
+    """What callers of a task get whose process died every time."""
+    return _opaque(CRASHED, text.encode())
+
+
+def pack_death(text: str, *, strayed: bool = False) -> bytes:
+    """The last words of an actor that is gone for good; because its replay strayed, or for another reason."""
+    return _opaque(STRAYED if strayed else DIED, text.encode())
 
 
 def unpack_value(reply: bytes) -> Any:
@@ -235,5 +249,9 @@ def unpack_value(reply: bytes) -> Any:
         died = ActorDiedError()
         died.error_msg = bytes(body).decode()
         raise died
+    if kind == CRASHED:
+        raise TaskCrashed(bytes(body).decode())
+    if kind == STRAYED:
+        raise NondeterminismError(error_msg=bytes(body).decode())
     function, text, error = pickle.loads(body)
     raise RayTaskError(function, text, error).as_instanceof_cause()

@@ -19,9 +19,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from lineage_stash.capture.belongings import Belongings
 from lineage_stash.core import events
 from lineage_stash.core.events import Passed
 from lineage_stash.core.ids import PeerId
+from lineage_stash.core.parcels import unwrap
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.lending import begin_borrowing, end_borrowing
 from lineage_stash.on_ray.methods import CONSTRUCTOR, STREAMING
@@ -82,6 +84,7 @@ class ActorProgram:
         self.exit: bytes | None = None
         """Its last words, if the last call has ended the actor."""
         self.created = 0
+        self.belongings = Belongings()
         self._pickling_s: float | None = None
         self._last_chunks: frozenset[bytes] = frozenset()
 
@@ -94,7 +97,7 @@ class ActorProgram:
         return end_borrowing(borrowed, reply, self.runtime.awaits_answer), passed
 
     def _run(self, payload: bytes, caller: PeerId) -> Reply:
-        method, runtime = "?", self.runtime
+        method, runtime = "", self.runtime
         try:
             spelled, args, kwargs = runtime.open_call(payload, caller)
             method, returns = payloads.returns_of(spelled)
@@ -115,7 +118,7 @@ class ActorProgram:
                 text = "".join(traceback.format_exception(error))
                 self.failure = f"The actor died because of an error raised in its creation task:\n{text}"
                 return payloads.pack_death(self.failure), ()
-            return payloads.pack_error(self.title(method), error), ()
+            return payloads.pack_error(self.title(method or _method_of(payload)), error), ()
 
     def function(self, method: str) -> Callable[..., Any]:
         """What is run for a method."""
@@ -134,11 +137,13 @@ class ActorProgram:
         saves = getattr(self.instance, "__ray_save__", None)
         state = saves() if saves is not None else self.instance
         with saving(self.runtime):
-            return pickle_state((saves is not None, state, self.failure, self.created), self.cls)
+            belongings = self.belongings.pack()
+            return pickle_state((saves is not None, state, self.failure, self.created, belongings), self.cls)
 
     def restore(self, state: bytes) -> None:
         """Go on from a copy."""
-        saved, value, self.failure, self.created = unpickle_state(state, self.cls)
+        saved, value, self.failure, self.created, belongings = unpickle_state(state, self.cls)
+        self.belongings.restore(belongings)
         if saved:
             self.instance = object.__new__(self.cls)
             self.instance.__ray_restore__(value)
@@ -218,6 +223,11 @@ class ActorProgram:
             "say what its state is.",
             flush=True,
         )
+
+
+def _method_of(payload: bytes) -> str:
+    """The method of a call whose arguments could not be opened."""
+    return payloads.returns_of(payloads.name_of(unwrap(payload)[0]))[0]
 
 
 def _describe_exit(method: str, error: SystemExit) -> str:

@@ -75,6 +75,7 @@ class Registry:
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._under_way: set[Hashable] = set()
         self._notes = 0
+        self._opening: tuple[Round, Dead] | None = None
         self._closed = False
         self.starter: Callable[[PeerId, Incarnation, NodeId], None] | None = None
         self.on_replaced: Callable[[str], None] | None = None
@@ -159,6 +160,14 @@ class Registry:
         found = self.plane.get(f"places/{address}")
         return None if found is None else Place(*json.loads(found))
 
+    def addresses_on(self, node: str) -> list[str]:
+        """The lives that have settled on a node, except of peers that have retired; former ones too."""
+        retired = {key.removeprefix("retired/") for key in self.plane.keys("retired/")}
+        places = {key.removeprefix("places/"): Place(*json.loads(value))
+                  for key, value in self.plane.get_all("places/").items()}  # fmt: skip
+        return [address for address, place in places.items()
+                if place.node == node and "@" in address and address.rpartition("@")[0] not in retired]  # fmt: skip
+
     def coordinator_address(self) -> str | None:
         """Under which address the present coordinator goes."""
         found = self.plane.get(COORDINATOR)
@@ -179,14 +188,17 @@ class Registry:
     def open_round(self, round_: Round, dead: Dead, then: Callable[[tuple[Member, ...]], None]) -> None:
         """Note who is taken for dead, then see who is there."""
         self._notes += 1
+        self._opening = (round_, dead)
         key = f"notes/{round_:08d}/{self.token}-{self._notes}"
         note = codec.encode(GatherAsked(round_, dead, self.token))
 
-        def action() -> tuple[Member, ...]:
+        def action() -> tuple[Member, ...] | None:
+            if self._opening != (round_, dead):
+                return None  # asked again meanwhile, because more are dead: all of a node, one after the other
             self.plane.put(key, note)
             return self.read_members()
 
-        self.ask_once(("open", round_, dead), action, then)
+        self.ask_once(("open", round_, dead), action, lambda members: None if members is None else then(members))
 
     def read_members(self) -> tuple[Member, ...]:
         """Who is registered and has not retired."""

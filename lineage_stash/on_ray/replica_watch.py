@@ -6,6 +6,8 @@ predecessor began.
 
 Rules:
 - A succession to a set that has lost its majority meanwhile is given up for another one.
+- A node counts as gone when Ray says so, or some seconds after it was lost to the node watch: longer than it takes to
+  recover actors, because nobody waits for a replica, and one that is back after a pause need not be copied.
 - A set that replicas say is over, without a next one for some seconds, was sealed by somebody who did not finish: it is
   succeeded by itself.
 """
@@ -19,8 +21,9 @@ import ray
 from lineage_stash import codec
 from lineage_stash.core.ids import Epoch, PeerId
 from lineage_stash.on_ray.creation import RAY_NAMESPACE
+from lineage_stash.on_ray.node_watch import NodeWatch
 from lineage_stash.on_ray.process import Process
-from lineage_stash.on_ray.registry import replica_name
+from lineage_stash.on_ray.registry import Registry, replica_name
 from lineage_stash.on_ray.replica_sets import (
     ANYWHERE,
     Residence,
@@ -42,6 +45,9 @@ LEFT_SEALED_LOOKS = 3
 LOOK_S = 1.0
 """How often to look at the nodes: no call waits for a replica that is replaced."""
 
+GONE_S = 5.0
+"""How long a node is lost before its replica is replaced."""
+
 
 class Finding(NamedTuple):
     """What the registry and Ray say."""
@@ -55,8 +61,11 @@ class Finding(NamedTuple):
 class ReplicaWatch:
     """Looks, plans, starts replicas, and runs successions, one at a time."""
 
-    def __init__(self, process: Process, option: int | None) -> None:
+    def __init__(self, process: Process, option: int | None, nodes: NodeWatch) -> None:
         self.process = process
+        self.nodes = nodes
+        self._starts = Registry(process.plane, process.loop.post, process.token)
+        """With a thread of its own: rounds do not wait until a replica has started."""
         self.option = option
         self.succession: Succession | None = None
         self._attempts = 0
@@ -122,6 +131,7 @@ class ReplicaWatch:
         self._look_later()
         if found is None:
             return
+        found = found._replace(alive=tuple(node for node in found.alive if not self.nodes.is_gone(node, GONE_S)))
         assert self.process.store is not None
         self.process.store.on_set(found.current)
         self._probe()
@@ -134,7 +144,7 @@ class ReplicaWatch:
         self._tell(out, plan, len(present))
         if plan is not None:
             self._starting = True
-            self.process.registry.ask(
+            self._starts.ask(
                 lambda: self._start(found, plan), lambda successor: self._succeed(found.current, successor),
                 self._on_not_started,
             )  # fmt: skip

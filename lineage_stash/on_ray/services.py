@@ -1,6 +1,6 @@
 """The services of a cluster: a coordinator and the replicas of the store, started by whoever comes first.
 
-They are detached and named, and Ray restarts their processes.
+They are detached and named, and Ray restarts their processes; the coordinator is on the head node.
 """
 
 import sys
@@ -29,6 +29,10 @@ from lineage_stash.store.placement import choose_nodes, promise, survived_nodes,
 from lineage_stash.store.replica import FIRST_EPOCH
 
 COME_UP_S = 60.0
+
+HEAD = "node:__internal_head__"
+"""Ray's mark of the head node. The coordinator lives there: it must not be lost while the cluster goes on, and without
+the head, which has the GCS, it could do nothing anyway."""
 
 DETACHED: dict[str, Any] = {
     "namespace": RAY_NAMESPACE, "lifetime": "detached", "get_if_exists": True, "num_cpus": 0, "max_restarts": -1,
@@ -59,7 +63,8 @@ def ensure(*, storage: str | Path | None, spares: int, transport: str | None, re
                 plane.delete(fact)
             raise
     check_archive(plane, archive)
-    coordinator = ray.remote(CoordinatorActor).options(name=COORDINATOR, **DETACHED).remote(spares, replicas)
+    options = {**DETACHED, "name": COORDINATOR, "resources": on_the_head()}
+    coordinator = ray.remote(CoordinatorActor).options(**options).remote(spares, replicas)
     try:
         ray.get(coordinator.address.remote(), timeout=max(1.0, deadline - time.monotonic()))
     except ray.exceptions.GetTimeoutError as error:
@@ -121,6 +126,12 @@ def start_replica(replica: ReplicaId, residence: Residence) -> Any:
         there = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(residence.node, soft=False)
         options["scheduling_strategy"] = there
     return ray.remote(ReplicaActor).options(**options, **DETACHED).remote(replica, residence.folder)
+
+
+def on_the_head() -> dict[str, float]:
+    """The resource that only the head node has, whichever node that is: a head that was started again is another."""
+    is_marked = any(HEAD in node["Resources"] for node in ray.nodes() if node["Alive"])
+    return {HEAD: 0.001} if is_marked else {}
 
 
 def alive_nodes() -> tuple[str, ...]:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-import cloudpickle
-
+from lineage_stash.capture.here import paused
+from lineage_stash.capture.pickling import dumps
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.functions import put_function
 from lineage_stash.on_ray.methods import STREAMING
@@ -57,6 +57,10 @@ class RemoteFunction:
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Have the function run; its result is claimed by the ref, or by one ref for each result."""
         self._signature.bind(*args, **kwargs)
+        with paused():
+            return self._submit(args, kwargs)
+
+    def _submit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         runtime = current()
         plane = runtime.process.plane
         if self._stored_in is not plane:
@@ -70,10 +74,10 @@ class RemoteFunction:
         crashes = self._options.get("max_crashes") or _crashes_allowed(self._options.get("max_retries"))
         found: list[ObjectRef] = []
         with passing(found):
-            code = cloudpickle.dumps(self._function)
+            code = dumps(self._function)
         self._carried = bool(found)
         if self._carried:
-            code = cloudpickle.dumps(_run_carried)
+            code = dumps(_run_carried)
         self._digest = put_function(plane, code, self.__name__, self._options, crashes)
         self._stored_in = plane
 

@@ -1,4 +1,4 @@
-"""`python -m lineage_stash.testing`: run simulated schedules, or see one of them survive."""
+"""`python -m lineage_stash.testing`: run simulated schedules, see one survive, or let chaos loose on real ones."""
 
 import argparse
 import os
@@ -6,6 +6,12 @@ import sys
 
 from lineage_stash.testing.demo import demo
 from lineage_stash.testing.runner import simulate
+
+SHAPE_NAMES = (
+    "parameter server", "actor pool", "tree of actors", "pipelines of refs", "supervisor", "Monte Carlo pi",
+    "map-reduce", "batch prediction",
+)  # fmt: skip
+"""Spelled here so that simulating needs no Ray."""
 
 
 def main() -> int:
@@ -18,7 +24,15 @@ def main() -> int:
     runs.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one per core)")
     shown = commands.add_parser("demo", help="watch a small system lose processes and carry on")
     shown.add_argument("--seed", type=int, default=28, help="which run (default 28)")
+    wild = commands.add_parser("chaos", help="run programs on a real cluster while their processes are killed")
+    wild.add_argument("--minutes", type=float, default=2.0, help="for how long; 0 is one run (default 2)")
+    wild.add_argument("--seed", type=int, default=0, help="the first run; run n has seed + n (default 0)")
+    wild.add_argument("--shape", choices=SHAPE_NAMES, help="only this kind of program (default: each in its turn)")
     arguments = parser.parse_args()
+    if arguments.command == "chaos":
+        from lineage_stash.testing.chaos import chaos
+
+        return chaos(arguments.seed, arguments.minutes, arguments.shape)
     if arguments.command == "simulate":
         return simulate(arguments.seed, arguments.schedules, arguments.workers)
     return demo(arguments.seed)

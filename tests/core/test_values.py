@@ -142,6 +142,16 @@ def test_value_that_was_put_aside_with_a_ref_in_it_is_passed_on_with_it() -> Non
     assert a.peer.program.values.find(put) == wrap(b"put", 1, 1)
 
 
+def test_parcel_that_comes_before_the_constructor_lets_nobody_else_be_the_first() -> None:
+    b = Driven(B, creator=A)
+    hello = member(A, replayable=False)
+    b.receive(with_parcels(message(A, B, hello=hello), Parcel(0, NO_STREAM, b"value")))
+    b.receive(message(C, B, b"too early"))
+    assert b.ran == []
+    b.receive(message(A, B, wrap(b"constructor", 0, 1), number=1))
+    assert [unwrap(payload)[0] for payload in b.ran] == [b"constructor"]
+
+
 # streams
 
 

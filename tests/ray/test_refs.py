@@ -87,7 +87,7 @@ def test_ref_in_a_result_can_be_waited_for_and_passed_on(pair: Pair) -> None:
 
 def test_refs_inside_refs_are_opened_one_after_the_other(pair: Pair) -> None:
     nested = ray.put([pair[0].call.remote(pair[1], "deepest")])
-    assert ray.get(pair[1].open_deeply.remote([nested]), timeout=PATIENCE_S) == "deepest"
+    assert ray.get(Keeper.remote().open_deeply.remote([nested]), timeout=PATIENCE_S) == "deepest"
     again = ray.get(nested)
     assert ray.get(ray.get(again[0])[0], timeout=PATIENCE_S) == "deepest"
 

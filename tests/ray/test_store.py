@@ -1,16 +1,11 @@
 """Several nodes, several replicas: nodes, replicas and disks are lost, and nothing that was confirmed is."""
 
-import gc
 import os
 import signal
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import ray as plain_ray
-from ray.cluster_utils import Cluster
 
 import lineage_stash as ray
 from lineage_stash.on_ray.api import current
@@ -18,6 +13,7 @@ from lineage_stash.on_ray.registry import replica_name
 from lineage_stash.on_ray.replica_sets import Residence, lost_replicas, newest_set, residences
 from lineage_stash.store.contract import ReplicaSet
 from lineage_stash.testing import inject
+from lineage_stash.testing.inject_nodes import LocalNodes, local_nodes
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -53,22 +49,11 @@ class Tally:
 
 
 @pytest.fixture
-def nodes() -> Iterator[SimpleNamespace]:
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": QUICK_DEATHS})
-    for _ in range(3):
-        cluster.add_node(num_cpus=1)
-    cluster.wait_for_nodes()
-    ray.init(address=cluster.address, log_to_driver=False)
-    nodes = SimpleNamespace(cluster=cluster)
-    yield nodes
-    ray.shutdown()
-    plain_ray.shutdown()
-    cluster.shutdown()
-    # Ray's Cluster leaves sockets open and processes unwaited for; a later test would be blamed for that.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        del cluster, nodes.cluster
-        gc.collect()
+def nodes() -> Iterator[LocalNodes]:
+    with local_nodes(4, _system_config=QUICK_DEATHS) as started:
+        ray.init(address=started.address, log_to_driver=False)
+        yield started
+        ray.shutdown()
 
 
 def store() -> ReplicaSet:
@@ -88,15 +73,13 @@ def kill_and_wait(tally: "ray.ActorHandle") -> None:
     inject.wait_until(lambda: inject.recoveries_of(tally) > before, "a recovery")
 
 
-def test_lost_node_is_replaced_in_the_store_and_nothing_is_lost(nodes: SimpleNamespace) -> None:
+def test_lost_node_is_replaced_in_the_store_and_nothing_is_lost(nodes: LocalNodes) -> None:
     assert len({home.node for home in homes().values()}) == 3, "three replicas on three of four nodes"
     tally = Tally.remote()
     refs = [tally.add.remote() for _ in range(2000)]
     ray.get(refs[500], timeout=PATIENCE_S)
-    head = nodes.cluster.head_node.node_id
-    lost, home = next((replica, home) for replica, home in homes().items() if home.node != head)
-    node = next(node for node in nodes.cluster.worker_nodes if node.node_id == home.node)
-    nodes.cluster.remove_node(node, allow_graceful=False)
+    lost, home = next((replica, home) for replica, home in homes().items() if home.node != nodes.head)
+    nodes.kill(home.node)
     refs += [tally.add.remote() for _ in range(2000)]
     assert ray.get(refs[-1], timeout=PATIENCE_S) == 4000, "no call waits for the replica"
     inject.wait_until(lambda: lost not in store().replicas, "another replica in its place")
@@ -106,8 +89,8 @@ def test_lost_node_is_replaced_in_the_store_and_nothing_is_lost(nodes: SimpleNam
     assert ray.get(tally.add.remote(), timeout=PATIENCE_S) == 4001
 
 
-def test_second_loss_is_survived_by_what_was_copied_after_the_first(nodes: SimpleNamespace) -> None:
-    assert nodes.cluster.head_node is not None
+def test_second_loss_is_survived_by_what_was_copied_after_the_first(nodes: LocalNodes) -> None:
+    assert nodes.head
     tally = Tally.remote()
     ray.get(tally.grow.remote(3_000_000), timeout=PATIENCE_S)
     weight = ray.get(tally.weight.remote(), timeout=PATIENCE_S)
@@ -140,9 +123,9 @@ def damage(folder: Path) -> None:
 
 
 def test_calls_go_on_with_two_of_three_replicas_away_and_everything_is_committed_after_their_return(
-    nodes: SimpleNamespace,
+    nodes: LocalNodes,
 ) -> None:
-    assert nodes.cluster.head_node is not None
+    assert nodes.head
     tally = Tally.remote()
     ray.get(tally.add.remote(), timeout=PATIENCE_S)
     away = store().replicas[:2]
@@ -153,8 +136,8 @@ def test_calls_go_on_with_two_of_three_replicas_away_and_everything_is_committed
     assert ray.get(tally.add.remote(), timeout=PATIENCE_S) == 3002
 
 
-def test_replica_that_promised_in_memory_and_was_killed_is_replaced(nodes: SimpleNamespace) -> None:
-    assert nodes.cluster.head_node is not None
+def test_replica_that_promised_in_memory_and_was_killed_is_replaced(nodes: LocalNodes) -> None:
+    assert nodes.head
     tally = Tally.options(durability="memory").remote()
     assert ray.get([tally.add.remote() for _ in range(500)], timeout=PATIENCE_S)[-1] == 500
     victim = store().replicas[1]
@@ -166,8 +149,8 @@ def test_replica_that_promised_in_memory_and_was_killed_is_replaced(nodes: Simpl
     assert ray.get(tally.be_as_durable_as.remote("disk"), timeout=PATIENCE_S) == "disk"
 
 
-def test_script_does_not_begin_without_a_majority_of_the_store(nodes: SimpleNamespace) -> None:
-    assert nodes.cluster.head_node is not None
+def test_script_does_not_begin_without_a_majority_of_the_store(nodes: LocalNodes) -> None:
+    assert nodes.head
     for replica in store().replicas[:2]:
         inject.disturb_store(pause=True, replicas=(replica,))
     from lineage_stash.on_ray.driver import Driver

@@ -21,11 +21,13 @@ from lineage_stash.core.ids import Incarnation, NodeId
 from lineage_stash.core.inbox import Inbox
 from lineage_stash.core.lineage import Lineage
 from lineage_stash.core.outbox import Outbox
+from lineage_stash.core.parcels import IncomingParcels, OutgoingParcels
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.program import MASK, Program
 from lineage_stash.core.promises import Promises
 from lineage_stash.core.recovery import Coordinator
 from lineage_stash.core.stash import Stash
+from lineage_stash.core.values import Values
 from lineage_stash.store import replica as replicas
 from lineage_stash.store.contract import Inventory
 from lineage_stash.store.quorum import Quorum
@@ -561,3 +563,58 @@ def _(original: Any, self: World, successor: Any) -> Any:
     if len(self.sets) == successor.epoch and self.sets[-1] != successor:
         del self.sets[-1]
     return original(self, successor)
+
+
+# refs, parcels and tasks
+
+
+def with_refs(schedule: Schedule) -> bool:
+    """Whether the programs of a world pass refs on and have tasks run."""
+    plans = repr([driver.plan for driver in schedule.drivers])
+    return any(f"'{step}'" in plans for step in ("pass", "task", "put", "relay", "stream", "return"))
+
+
+GETS_LOST = ("10 recovery ends", "9 committed in the end", "4 exactly once")
+
+
+@mutant("do not log which runner got a task", ("3 replay equality", "4 exactly once", *GETS_LOST), Program, "assign",
+        with_refs)  # fmt: skip
+def _(original: Any, self: Program, event: Any) -> None:
+    if event.task in self.values.waiting and not self.script:
+        self.values.place(event.task, event.runner)
+
+
+@mutant("do not send parcels again on a new channel", GETS_LOST, OutgoingParcels, "resend_all", with_refs)
+def _(original: Any, self: OutgoingParcels) -> None:
+    return None
+
+
+@mutant("do not log what a visitor gave", ("3 replay equality", *GETS_LOST), Program, "record_parcels", with_refs)
+def _(original: Any, self: Program, giver: Any, parcels: Any) -> None:
+    return None
+
+
+@mutant("cover parcels as soon as they come", GETS_LOST, Peer, "_receive_parcels", with_refs)
+def _(original: Any, self: Peer, giver: Counterpart, parcels: Any) -> None:
+    original(self, giver, parcels)
+    giver.incoming.covered = giver.incoming.frontier
+
+
+@mutant("forget who waits for a ref that was dropped", GETS_LOST, Values, "drop", with_refs)
+def _(original: Any, self: Values, ref: Any, opened: bool = False) -> None:
+    self.targets.pop(ref, None)
+    original(self, ref, opened)
+
+
+@mutant("number the refs of a forwarded value anew in a replay", ("3 replay equality", *GETS_LOST), Values, "reserve",
+        with_refs)  # fmt: skip
+def _(original: Any, self: Values, receiver: Any, number: int, first: int, count: int) -> None:
+    return None
+
+
+@mutant("take a parcel twice", ("3 replay equality", "7 never back", *GETS_LOST), IncomingParcels, "drop", with_refs)
+def _(original: Any, self: IncomingParcels, number: int) -> Any:
+    self.early.pop(number, None)
+    if number < self.frontier:
+        self.frontier = number
+    return original(self, number)

@@ -1,0 +1,7 @@
+"""Errors that Ray has no name for; each is a kind of one that it has, so that programs written for Ray catch it."""
+
+from ray.exceptions import RayActorError
+
+
+class NondeterminismError(RayActorError):  # type: ignore[misc]
+    """The actor's replay did not do what its first run had done, and the actor was stopped; the text says where."""
