@@ -8,6 +8,7 @@ Rules:
 
 import hashlib
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import ray
@@ -19,6 +20,7 @@ from lineage_stash.on_ray import options
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.creation import (
     Creation,
+    id_below,
     inherit_placement,
     pack_placement,
     put_class,
@@ -209,6 +211,11 @@ class ActorClass:
             "an actor class (with @ray.remote)."
         )
 
+    @property
+    def __ray_metadata__(self) -> SimpleNamespace:
+        """The name that Ray's lists of actors show."""
+        return SimpleNamespace(class_name=self.__name__)
+
     def __getattr__(self, name: str) -> Any:
         """Attributes and methods of the class itself, as in Ray."""
         if name.startswith("__") or name == "_cls":
@@ -235,7 +242,7 @@ def create(cls: ActorClass, runtime: Runtime, args: tuple[Any, ...], kwargs: dic
     if wanted.get("durability"):
         level_kept(wanted["durability"], process.store)
     digest = cls._code_in(process.plane)
-    peer = PeerId(f"{runtime.id}/{class_name}-{runtime.next_created()}")
+    peer = id_below(runtime.id, class_name, runtime.next_created())
     name, namespace = wanted.get("name"), wanted.get("namespace") or runtime.namespace
     if name is not None:
         bearer = Bearer(peer, class_name, cls._methods.packed)
@@ -253,7 +260,6 @@ def create(cls: ActorClass, runtime: Runtime, args: tuple[Any, ...], kwargs: dic
     if not process.registry.is_claimed(address_of(peer, FIRST_INCARNATION)):
         start_host(creation, FIRST_INCARNATION, node_for_first_life(process.plane, wishes_of(creation)))
     runtime.submit(peer, CONSTRUCTOR, args, kwargs)
-    owner = runtime if isinstance(runtime, Driver) and not detached else None
-    if owner is not None:
+    if isinstance(runtime, Driver) and not detached:
         Now.actors.append(peer)
-    return ActorHandle(Tie(peer, class_name, cls._methods, owner))
+    return ActorHandle(Tie(peer, class_name, cls._methods, None if detached else runtime.unreferenced))

@@ -2,6 +2,7 @@
 
 Rules:
 - An actor's id is its creator's with a number, so that a replayed creator creates the same actor again, and finds it.
+- What a task creates belongs to whoever the task runs for, and has an id below that one's: it may outlive the task.
 - Class and options are put on record before anything is started; whoever finds the record may start the host. Of two
   hosts for one life, one claims it and the other one goes.
 - A host keeps Ray's default of one CPU to be placed and none to run, unless the user says otherwise. One that is
@@ -34,6 +35,9 @@ PLACEMENT_OPTIONS = (
     "fallback_strategy", "placement_group", "placement_group_bundle_index", "placement_group_capture_child_tasks",
 )  # fmt: skip
 
+RUNNERS = "/runner-"
+"""What the ids of runners have between that of their caller and their own part."""
+
 NO_WISHES: dict[str, tuple[Any, ...]] = {
     "num_cpus": (0, 1), "placement_group": ("default",), "placement_group_bundle_index": (-1,),
 }  # fmt: skip
@@ -60,6 +64,12 @@ class Creation(NamedTuple):
     name: str = ""
     namespace: str = ""
     """Where its name is known, and where it looks for others'."""
+
+
+def id_below(creator: PeerId, class_name: str, number: int) -> PeerId:
+    """The id of an actor: the same whenever its creator creates it."""
+    owner, _, runner = creator.partition(RUNNERS)
+    return PeerId("-".join([f"{owner}/{class_name}", *([runner.replace("/", "-")] if runner else []), str(number)]))
 
 
 def pack_placement(options: dict[str, Any]) -> str:

@@ -21,6 +21,7 @@ from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.creation import (
     HOST_ENVIRONMENT,
+    RUNNERS,
     Creation,
     inherit_placement,
     put_on_record,
@@ -30,6 +31,7 @@ from lineage_stash.on_ray.creation import (
 )
 from lineage_stash.on_ray.functions import Function, read_function
 from lineage_stash.on_ray.links import Links
+from lineage_stash.shell import address_of
 
 if TYPE_CHECKING:
     from lineage_stash.on_ray.runtime import Runtime
@@ -73,7 +75,7 @@ class Dispatcher:
 
     @property
     def _prefix(self) -> str:
-        return f"{self.runtime.id}/runner-"
+        return f"{self.runtime.id}{RUNNERS}"
 
     # tasks
 
@@ -191,10 +193,10 @@ class Dispatcher:
                 self.runtime.process.registry.ask(look, self._ask_again)
 
     def _end(self, runner: Runner) -> None:
+        """Have a runner go when nobody needs it; should it not hear this, it comes back, and is told again."""
         del self.runners[runner.peer]
-        process = self.runtime.process
-        words = "its caller has no task for it any more"
-        process.registry.ask(lambda: process.kill(runner.peer, words))
+        incarnation = self.runtime.peer.history.incarnation(runner.peer)
+        self.runtime.process.control(address_of(runner.peer, incarnation), retire=True)
 
     def _ask_again(self, failed: list[Runner]) -> None:
         for runner in failed:

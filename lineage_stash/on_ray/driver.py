@@ -68,7 +68,7 @@ class Driver(Runtime):
         self._reach_store()
         self._note_run()
         self.namespace = ray.get_runtime_context().namespace
-        self.unreferenced: deque[PeerId] = deque()
+        self.unreferenced = deque()
         self._ending = False
         policy = within_limits(POLICY, process.plane)
         self.created = 0
@@ -220,6 +220,7 @@ class Driver(Runtime):
         A tick does it, because a handle may be dropped at any moment, by any thread, and under the lock.
         """
         program = self.peer.program
+        assert self.unreferenced is not None, "it was set when this script began"
         while self.unreferenced and not program.at_cap and program.held_back is None and not self._has_stopped():
             self._ending = True
             try:

@@ -147,10 +147,12 @@ class Life(Runtime):
             self.process.start_steward()
             while self.over is None:
                 call = self.call
-                if call is None:
-                    self.process.wait()
-                else:
+                if call is not None:
                     self._execute(call)
+                elif is_task and self.peer.durability.retiring:
+                    rest_in_ray()  # others have still to answer, and may need what Ray has given to this one
+                else:
+                    self.process.wait()
         self.process.close()
         if not is_task:
             exit_actor()
@@ -191,6 +193,7 @@ class Life(Runtime):
         """A runner looks for its caller, whichever life that lives, because it may have been forgotten."""
         super().on_ticked()
         if isinstance(self.program, TaskProgram):
+            self.program.end_unreferenced()
             now = time.monotonic()
             if now - self.reached_at > REACH_S:
                 self.reached_at = now
@@ -241,6 +244,8 @@ class Life(Runtime):
     def _on_control(self, _: Link, said: dict[str, Any]) -> None:
         if "kill" in said and self.process.shell is not None:
             self.shell.feed(events.KillAsked(bytes.fromhex(said["kill"])))
+        elif "retire" in said and self.process.shell is not None:
+            self.shell.feed(events.RetireAsked())
         elif said.get("crash") == self.incarnation:
             os._exit(1)  # the next life goes on from here
 

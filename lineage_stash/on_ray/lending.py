@@ -1,13 +1,14 @@
 """Lending: an actor lives as long as somebody may call it, also where its handle was passed on.
 
 Rules:
-- An actor that a script has created ends when the script has dropped its handle: after all calls that were submitted
-  until then. What handles and methods hold on to is a tie; a tie that goes has the actor end.
+- An actor that a script or a task has created ends when its creator has dropped the handle: after all calls that were
+  submitted until then. What handles and methods hold on to is a tie; a tie that goes has the actor end.
 - A handle inside a call is lent for the time of the call. Whoever ran the call says in the reply whether all handles
   in it came back: none is left there, none was passed on, and no call through one is under way.
-- The ref of the call holds on to what was lent. What has come back is the script's again once the value was asked for.
-- Whatever else happens to a handle gives the actor away: it ends with its script. So does what is lent in a call whose
-  ref is dropped before its value was asked for. An actor may live too long; it never ends too early.
+- The ref of the call holds on to what was lent. What has come back is the creator's again once the value was asked for.
+- Whatever else happens to a handle gives the actor away: it ends with its script, or with the actor whose task has
+  created it. So does what is lent in a call whose ref is dropped before its value was asked for. An actor may live
+  too long; it never ends too early.
 - Whether handles came back depends on when replies came, so that a replay may say otherwise. It is said where it does
   not count in the digest that a replay is compared by.
 """
@@ -26,12 +27,6 @@ _HEAD = bytes((OPAQUE, len(LENT))) + LENT
 """How the reply to a call with handles in it begins; then comes whether they came back, and the reply itself."""
 
 CAME_BACK, KEPT = b"\1", b"\0"
-
-
-class Owner(Protocol):
-    """The script that has actors end."""
-
-    unreferenced: deque[PeerId]
 
 
 class _Now(threading.local):
@@ -63,30 +58,32 @@ class Owes(Protocol):
 class Tie:
     """What the handle of an actor and its methods hold on to; when nobody does any more, the actor may end."""
 
-    __slots__ = ("__weakref__", "borrowed", "class_name", "methods", "owner", "peer")
+    __slots__ = ("__weakref__", "borrowed", "class_name", "methods", "peer", "unreferenced")
 
-    def __init__(self, peer: PeerId, class_name: str, methods: Methods, owner: Owner | None = None) -> None:
+    def __init__(
+        self, peer: PeerId, class_name: str, methods: Methods, unreferenced: deque[PeerId] | None = None
+    ) -> None:
         self.peer = peer
         self.class_name = class_name
         self.methods = methods
-        self.owner = owner
-        """The script that has the actor end when this goes; None where others may call it too."""
+        self.unreferenced = unreferenced
+        """Where it is noted that this has gone, so that the actor may end; None where others may call it too."""
         self.borrowed: Borrowed | None = None
 
     def __del__(self) -> None:
-        if self.owner is not None:
-            self.owner.unreferenced.append(self.peer)
+        if self.unreferenced is not None:
+            self.unreferenced.append(self.peer)
 
     def pass_on(self) -> None:
         """Somebody gets a handle: for the time of a call, or for good."""
-        if self.owner is not None and _now.lent is not None:
+        if self.unreferenced is not None and _now.lent is not None:
             _now.lent.append(self)
         else:
             self.give_away()
 
     def give_away(self) -> None:
         """Others may call the actor for as long as the run lasts."""
-        self.owner = None
+        self.unreferenced = None
         if self.borrowed is not None:
             self.borrowed.passed_on = True
 

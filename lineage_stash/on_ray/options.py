@@ -72,6 +72,7 @@ def check_task_options(options: dict[str, Any], *, in_options: bool = False, is_
     """Raise what Ray raises for options that a remote function cannot have; `in_options` is for `.options(...)`."""
     _check_known(options, {*ray_option_utils.task_options, *TASKS_OWN_OPTIONS}, "remote functions")
     ray_option_utils.validate_task_options(_check_own(options), in_options, is_generator)
+    _refuse_dynamic(options.get("num_returns"), ValueError)
 
 
 def check_actor_options(options: dict[str, Any], *, in_options: bool = False) -> None:
@@ -90,6 +91,7 @@ def check_method_options(options: dict[str, Any], *, is_generator: bool = False)
         if name in options:
             ray_option_utils.task_options[name].validate(name, options[name])
     ray_option_utils.validate_num_returns(is_generator, options.get("num_returns"), stacklevel=4)
+    _refuse_dynamic(options.get("num_returns"), ValueError)
     for name, advice in REFUSED_OF_METHODS.items():
         if options.get(name):
             raise ValueError(f"{name} is not supported: {advice}")
@@ -130,6 +132,13 @@ def _refuse_unrecoverable(options: dict[str, Any]) -> None:
         )
 
 
+def _refuse_dynamic(num_returns: object, error: type[Exception], where: str = "") -> None:
+    if num_returns == "dynamic":
+        raise error(
+            f"{where}num_returns='dynamic' is not supported: leave it out. A generator's values come one by one."
+        )
+
+
 def check_actor_class(cls: type) -> None:
     """Refuse a class with methods whose runs cannot be repeated."""
     for name, member in inspect.getmembers(cls, is_method):
@@ -139,6 +148,7 @@ def check_actor_class(cls: type) -> None:
                 f"{cls.__name__}.{name} is async: the order in which coroutines resume cannot be replayed yet. Make "
                 "it a plain method, or use plain ray.remote for this class."
             )
+        _refuse_dynamic(getattr(function, "__ray_num_returns__", None), TypeError, f"{cls.__name__}.{name}: ")
         for option, advice in REFUSED_OF_METHODS.items():
             if getattr(function, f"__ray_{option}__", None):
                 raise TypeError(f"{cls.__name__}.{name}: {option} is not supported: {advice}")

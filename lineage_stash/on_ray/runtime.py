@@ -59,6 +59,8 @@ class Runtime(ABC):
     """Where names are looked for that come without one."""
     placement = ""
     """The options that this peer itself was placed by."""
+    unreferenced: deque[PeerId] | None = None
+    """Actors that this peer has created and nobody can call any more, where it has to see to their end."""
 
     def __init__(self, process: Process) -> None:
         self.process = process

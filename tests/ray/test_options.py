@@ -52,6 +52,7 @@ def test_options_that_say_nothing_are_accepted() -> None:
         ({"max_restarts": 1}, ValueError, "Invalid option keyword max_restarts for remote functions"),
         ({"max_retries": 0.5}, TypeError, "The type of keyword 'max_retries' must be"),
         ({"num_returns": -1}, ValueError, "num_returns"),
+        ({"num_returns": "dynamic"}, ValueError, "one by one"),
     ],
 )
 def test_task_options_that_cannot_be_are_refused(options: dict[str, Any], error: type[Exception], text: str) -> None:

@@ -287,6 +287,16 @@ def test_actor_whose_handle_was_passed_on_stays(greeter: "ray.ActorHandle") -> N
     assert ray.get(kept.pid.remote()) == pid
 
 
+def test_actor_whose_handle_came_back_ends_when_it_is_dropped(greeter: "ray.ActorHandle") -> None:
+    lent = Greeter.remote("you")
+    pid = ray.get(lent.pid.remote())
+    ray.get(greeter.__ray_call__.remote(lambda _, handle: ray.get(handle.pid.remote()), lent))
+    slow = greeter.__ray_call__.remote(lambda _, handle: ray.get(handle.sleep.remote(0.5)), lent)
+    del lent
+    assert ray.get(slow, timeout=60) == "awake"
+    wait_until(lambda: has_gone(pid))
+
+
 def test_actors_that_an_actor_has_created_end_with_it() -> None:
     parent = Greeter.remote("parent")
     child, pid = ray.get(parent.create.remote())

@@ -1,16 +1,26 @@
 """Remote functions: run once, elsewhere, with whatever arguments Ray's take."""
 
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import ray as plain_ray
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 import lineage_stash as ray
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster"), pytest.mark.timeout(180)]
 
 PATIENCE_S = 120.0
+
+
+def wait_until(is_so: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.02)
 
 
 @ray.remote
@@ -60,6 +70,29 @@ class Total:
         self.total += sum(ray.get([add.remote(number, 1) for number in numbers]))
         return self.total
 
+    def take_slowly(self, number: int) -> int:
+        time.sleep(1.0)
+        return self.take(number)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+@ray.remote
+def create(number: int) -> "tuple[ray.ActorHandle, int]":
+    total = Total.remote()
+    return total, int(ray.get(total.take.remote(number)))
+
+
+@ray.remote
+def create_and_drop() -> int:
+    return int(ray.get(Total.remote().pid.remote()))
+
+
+@ray.remote
+def create_and_leave() -> "list[ray.ObjectRef]":
+    return [Total.remote().take_slowly.remote(3)]
+
 
 @ray.remote
 def give(total: "ray.ActorHandle", number: int) -> int:
@@ -97,6 +130,43 @@ def test_tasks_and_actors_call_each_other() -> None:
     ray.get([give.remote(total, number) for number in range(20)], timeout=PATIENCE_S)
     assert ray.get(total.take.remote(0), timeout=PATIENCE_S) == 190
     assert ray.get(total.have_added.remote([1, 2, 3]), timeout=PATIENCE_S) == 199
+
+
+def test_actor_outlives_the_task_that_has_created_it_while_somebody_has_its_handle() -> None:
+    total, taken = ray.get(create.remote(5), timeout=PATIENCE_S)
+    pid = ray.get(create_and_drop.remote(), timeout=PATIENCE_S)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    assert ray.get(total.take.remote(taken), timeout=PATIENCE_S) == 10
+
+
+def test_ref_that_a_task_has_returned_gets_its_value_after_the_task_and_its_actor_have_ended() -> None:
+    (ref,) = ray.get(create_and_leave.remote(), timeout=PATIENCE_S)
+    assert ray.get(ref, timeout=PATIENCE_S) == 3
+
+
+def test_function_may_refer_to_refs_and_handles_and_to_itself() -> None:
+    ref, total = ray.put([1, 2]), Total.remote()
+
+    @ray.remote
+    def count_down(number: int) -> int:
+        if number == 0:
+            return int(ray.get(total.take.remote(len(ray.get(ref)))))
+        return int(ray.get(count_down.remote(number - 1)))
+
+    @ray.remote
+    def call(function: "ray.remote_function.RemoteFunction", number: int) -> int:
+        return int(ray.get(function.remote(number)))
+
+    assert ray.get(call.remote(count_down, 1), timeout=PATIENCE_S) == 2
+
+
+def test_tasks_of_a_task_run_in_the_placement_group_that_captures_them() -> None:
+    group = ray.util.placement_group([{"CPU": 2}])
+    strategy = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
+    try:
+        assert ray.get(tree.options(scheduling_strategy=strategy).remote(1), timeout=PATIENCE_S) == 2
+    finally:
+        ray.util.remove_placement_group(group)
 
 
 def test_wait_takes_the_tasks_that_are_ready() -> None:
