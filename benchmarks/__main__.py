@@ -2,7 +2,7 @@
 
 import sys
 
-from benchmarks import against_ray, checkpoint_bytes, core_path, nodes, replicated, store_engines
+from benchmarks import against_ray, checkpoint_bytes, core_path, nodes, replicated, store_engines, tasks
 
 PARTS = {
     "core": core_path.main,
@@ -10,6 +10,7 @@ PARTS = {
     "checkpoint": checkpoint_bytes.main,
     "replicated": replicated.main,
     "nodes": nodes.main,
+    "tasks": tasks.main,
     "ray": against_ray.main,
 }
 

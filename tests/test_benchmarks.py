@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import against_ray, core_path, nodes, replicated
+from benchmarks import against_ray, core_path, nodes, replicated, tasks
 
 
 @pytest.mark.parametrize("encoded", [False, True])
@@ -60,3 +60,11 @@ def test_benchmark_of_lost_nodes_measures_every_bar() -> None:
     figures = nodes.measure(nodes.Sizes(nodes=3, rounds=1, many=1, plain_patience_s=0.0))
     assert len({figure.what for figure in figures}) == len(figures) == 4
     assert all(figure.seconds for figure in figures)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_benchmark_of_tasks_measures_every_bar() -> None:
+    figures = tasks.measure(tasks.Sizes(windows=1, single_tasks=5, pipelined_tasks=50, pause_s=0.0))
+    assert len({figure.measure for figure in figures}) == len(figures) == 3
