@@ -19,6 +19,9 @@ PATIENCE_S = 180.0
 """How long an answer may take on a slow machine with everything dying."""
 
 
+A_WHILE_S = 0.2
+"""How long a task takes at least, so that there is something to hit."""
+
 MANY = 1000
 """Chaos may hit the same call again and again, which is no reason to give it up."""
 
@@ -141,6 +144,7 @@ def _grown(_: random.Random) -> int:
 @ray.remote(num_cpus=0, max_crashes=MANY)
 def parse(line: str) -> list[int]:
     """The numbers of a line."""
+    time.sleep(A_WHILE_S)
     return [int(word) for word in line.split()]
 
 
@@ -234,6 +238,7 @@ def _inside(seed: int, samples: int) -> int:
 @ray.remote(num_cpus=0, max_crashes=MANY)
 def sample(progress: "ray.ActorHandle", seed: int, samples: int) -> None:
     """Draw some, and report."""
+    time.sleep(A_WHILE_S)
     ray.get(progress.report.remote(_inside(seed, samples), samples))
 
 
@@ -257,6 +262,7 @@ REDUCERS = 3
 @ray.remote(num_cpus=0, max_crashes=MANY, num_returns=REDUCERS)
 def count_words(text: str) -> list[dict[str, int]]:
     """The words of a text, by reducer."""
+    time.sleep(A_WHILE_S)
     counted = Counter(text.split())
     return [
         {word: number for word, number in counted.items() if WORDS.index(word) % REDUCERS == at}
@@ -267,6 +273,7 @@ def count_words(text: str) -> list[dict[str, int]]:
 @ray.remote(num_cpus=0, max_crashes=MANY)
 def merge(*counts: dict[str, int]) -> dict[str, int]:
     """All counts together."""
+    time.sleep(A_WHILE_S)
     total: Counter[str] = Counter()
     for each in counts:
         total.update(each)
