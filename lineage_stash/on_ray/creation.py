@@ -72,10 +72,12 @@ def id_below(creator: PeerId, class_name: str, number: int) -> PeerId:
     return PeerId("-".join([f"{owner}/{class_name}", *([runner.replace("/", "-")] if runner else []), str(number)]))
 
 
-def pack_placement(options: dict[str, Any]) -> str:
-    """Those of the options that Ray needs to place a host."""
+def pack_placement(options: dict[str, Any], *, of_task: bool = False) -> str:
+    """Those of the options that Ray needs to place a host; a task has a CPU unless it says that it needs none."""
     wishes = {name: options[name] for name in PLACEMENT_OPTIONS if options.get(name) is not None}
     wishes = {name: wish for name, wish in wishes.items() if wish not in NO_WISHES.get(name, ())}
+    if of_task and options.get("num_cpus") == 0:
+        wishes["num_cpus"] = 0
     environment = options.get("runtime_env")
     if environment:
         wishes["runtime_env"] = environment

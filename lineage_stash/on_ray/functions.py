@@ -41,7 +41,7 @@ def put_function(plane: ControlPlane, code: bytes, name: str, wanted: dict[str, 
         )
     retried = wanted.get("retry_exceptions") or ()
     retries = wanted.get("max_retries") if retried else 0
-    record = Function(name, code, pack_placement(wanted), max_crashes, 3 if retries is None else retries,
+    record = Function(name, code, pack_placement(wanted, of_task=True), max_crashes, 3 if retries is None else retries,
                       cloudpickle.dumps((Exception,) if retried is True else tuple(retried)))  # fmt: skip
     packed = cloudpickle.dumps(tuple(record))
     digest = hashlib.sha256(packed).hexdigest()[:DIGEST_CHARACTERS]
