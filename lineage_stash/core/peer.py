@@ -79,6 +79,8 @@ class Peer:
             member, incarnation, policy, self.lineage, self.program, self.counterparts, self._emit
         )
         self._ahead: list[Message] = []
+        self._waits_for_replay = False
+        """Whether a message is held until the replay is over."""
         self._handlers: dict[type, Callable[..., None]] = {
             events.MainStarted: lambda _: self.program.start_main(),
             events.CallSubmitted: self._on_submitted,
@@ -149,6 +151,10 @@ class Peer:
         if program.waiting is not None or program.held_back is not None:
             program.try_resume()
         running = not program.busy and program.run_next()
+        if self._waits_for_replay and not program.script:
+            self._waits_for_replay = False
+            self._deliver_held()
+            running = running or (not program.busy and program.run_next())
         if program.strayed:
             self._stop(Stop("nondeterminism"))
         elif not running:
@@ -217,7 +223,8 @@ class Peer:
             if (message.batch.ranges or message.parcels) and self.program.at_cap:
                 return
             if message.parcels and self.program.script and self._must_log(counterpart, message):
-                return  # the log goes on where the replay ends
+                self._waits_for_replay = True  # the log goes on where the replay ends
+                return
             del channel.early[channel.expected]
             channel.expected += 1
             self._deliver(counterpart, message)
@@ -378,7 +385,6 @@ class Peer:
 
     def _on_ticked(self, _: events.Ticked) -> None:
         self.ticks += 1
-        self._deliver_held()
         behind = bool(self.promises.ignored) or (self.program.is_blocked and self.ticks % LOOK_UP_TICKS == 0)
         for counterpart in self.counterparts.values():
             if counterpart.gone or self.promises.ignores(counterpart.peer):

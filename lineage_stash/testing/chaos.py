@@ -5,7 +5,6 @@ real time decides what each kill hits, so that a number is no proof; run it agai
 """
 
 import contextlib
-import json
 import os
 import random
 import signal
@@ -16,7 +15,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 import lineage_stash as ray
-from lineage_stash.on_ray.present import current
+from lineage_stash.testing import inject
 from lineage_stash.testing.shapes import SHAPES
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 2.5
@@ -25,7 +24,6 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 2.5
 MOST_KILLS = 10
 """In one run: on a machine that is slow to start processes they would be killed faster than they come up, for ever."""
 
-SERVICES = ("coordinator-", "replica-")
 MOST_AT_ONCE = (1, 1, 1, 2, 3)
 
 
@@ -61,28 +59,14 @@ class Killer:
             self._strike()
 
     def _strike(self) -> None:
-        runtime = current()
-        places = {
-            key.removeprefix("places/"): json.loads(place)[3]
-            for key, place in runtime.process.plane.get_all("places/").items()
-        }
-        own = sorted(address for address in places if address.startswith(f"{runtime.id}/"))
-        alive = [address for address in own if _is_there(places[address])]
-        victims = self.draw.sample(alive, min(len(alive), self.draw.choice(MOST_AT_ONCE)))
+        alive = inject.processes_of_this_script()
+        victims = self.draw.sample(sorted(alive.values()), min(len(alive), self.draw.choice(MOST_AT_ONCE)))
         if self.draw.random() < 0.1:
-            victims += [address for address in places if address.startswith(self.draw.choice(SERVICES))][-1:]
+            victims += self.draw.sample(sorted(inject.processes_of_services().values()), 1)
         for victim in victims:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(places[victim], signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(victim, signal.SIGKILL)
                 self.kills += 1
-
-
-def _is_there(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def run_one(seed: int, shape: str | None = None) -> Outcome:

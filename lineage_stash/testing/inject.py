@@ -3,14 +3,16 @@
 For tests and benchmarks of your own programs, on the machine where their processes run. Signals are real.
 """
 
+import json
 import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation
 from lineage_stash.on_ray.api import ActorHandle, current
-from lineage_stash.on_ray.registry import COORDINATOR, replica_name
+from lineage_stash.on_ray.registry import COORDINATOR, REPLICAS, Place, replica_name
 from lineage_stash.shell import address_of
 from lineage_stash.store.contract import ReplicaId
 
@@ -91,3 +93,21 @@ def disturb_store(*, pause: bool = False, delay_ms: float = 0.0,
     with process.lock:
         for replica in disturbed:
             process.control(replica_name(replica), pause=pause, delay_ms=delay_ms)
+
+
+def processes_of_this_script() -> dict[str, int]:
+    """The processes of all actors and runners that this script and its actors have created and that are there."""
+    runtime = current()
+    return {address: pid for address, pid in _places().items() if address.startswith(f"{runtime.id}/")}
+
+
+def processes_of_services() -> dict[str, int]:
+    """The processes of the coordinator and of the store's replicas."""
+    return {address: pid for address, pid in _places().items() if address.startswith((COORDINATOR, REPLICAS))}
+
+
+def _places() -> dict[str, int]:
+    """Where lives are, or were, as far as the processes are there."""
+    found = current().process.plane.get_all("places/")
+    pids = {key.removeprefix("places/"): Place(*json.loads(place)).pid for key, place in found.items()}
+    return {address: pid for address, pid in sorted(pids.items()) if Path(f"/proc/{pid}").exists()}
