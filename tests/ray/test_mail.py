@@ -187,9 +187,16 @@ def test_driver_that_asks_for_another_transport_is_refused() -> None:
     assert "this cluster's transport is 'ray' already: leave out transport='wire'" in refused
 
 
+@pytest.fixture(scope="module")
+def shared() -> "ray.ActorHandle":
+    """One for all tests of this file: an actor whose handle goes ends a little later, and has its name until then."""
+    return Ledger.options(name="shared").remote()
+
+
 @pytest.mark.parametrize(("script", "outcome"), [(DIE, ""), (LOSE_THE_MAILBOX, "its mailbox is gone")])
-def test_driver_that_dies_or_loses_its_mailbox_is_taken_for_dead(script: str, outcome: str) -> None:
-    shared = Ledger.options(name="shared", get_if_exists=True).remote()
+def test_driver_that_dies_or_loses_its_mailbox_is_taken_for_dead(
+    script: str, outcome: str, shared: "ray.ActorHandle"
+) -> None:
     _, calls = ray.get(shared.add.remote(0), timeout=PATIENCE_S)
     said = run_driver(script)
     (driver,) = [line for line in said.splitlines() if line.startswith("driver-")]  # Ray says this and that too
