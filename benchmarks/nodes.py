@@ -98,6 +98,8 @@ def strike(nodes: LocalNodes, blow: Callable[[str], None], actors: int, patience
     """Have actors on a node, strike it, and measure when each answers; plain Ray's time, or how long was waited."""
     victim = nodes.others[0]
     inject.wait_until(lambda: all(map(has_agent, nodes.others)) and has_spare(), "agents and a spare")
+    # Two nodes lost before the first one's replica is replaced would be more than three replicas survive.
+    inject.wait_until(lambda: all(map(is_running, inject.replica_pids().values())), "a whole store")
     counters = [stash.remote(Counter).options(scheduling_strategy=on_node(victim)).remote() for _ in range(actors)]
     plain_counter = plain_counter_on(victim)
     stash.get([counter.add.remote() for counter in counters for _ in range(CALLS)], timeout=PATIENCE_S)

@@ -233,9 +233,8 @@ def call_at(counter: Any, rate: int, seconds: float) -> list[float]:
 
 def is_here(ref: Any) -> bool:
     """Whether a result has come; one caller's results come in order."""
-    runtime = current()
-    callee, seqno = ref.ref
-    return bool(runtime.peer.counterparts[callee].outbox.answered > seqno)
+    callee, seqno, _ = ref.ref
+    return bool(current().peer.counterparts[callee].outbox.answered > seqno)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
