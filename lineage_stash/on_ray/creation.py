@@ -157,12 +157,17 @@ def host_class(class_name: str) -> Any:
     return ray.remote(type(class_name, (Host,), {}))
 
 
+def host_environment(given: dict[str, Any] | None) -> dict[str, Any]:
+    """The user's runtime environment, with what every life needs."""
+    given = given or {}
+    return {**given, "env_vars": {**HOST_ENVIRONMENT["env_vars"], **given.get("env_vars", {})}}
+
+
 def start_host(creation: Creation, incarnation: Incarnation, node: str | None = None, attempt: int = 1) -> None:
     """Start a host for a life of an actor, on a node, or wherever Ray finds room for it."""
     address = address_of(PeerId(creation.peer), incarnation)
     options = wishes_of(creation)
-    given = options.pop("runtime_env", None) or {}
-    environment = {**given, "env_vars": {**HOST_ENVIRONMENT["env_vars"], **given.get("env_vars", {})}}
+    environment = host_environment(options.pop("runtime_env", None))
     if node is not None:
         options = {**(options or {"num_cpus": 0}), **bound_to(node)}
     name = f"host {address}" if attempt == 1 else f"host {address} ({attempt})"

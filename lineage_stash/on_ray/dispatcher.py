@@ -20,9 +20,9 @@ from lineage_stash.core import events
 from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.creation import (
-    HOST_ENVIRONMENT,
     RUNNERS,
     Creation,
+    host_environment,
     inherit_placement,
     put_on_record,
     start_host,
@@ -158,8 +158,7 @@ class Dispatcher:
             start_host(creation, FIRST_INCARNATION)
             return None
         options = wishes_of(creation)
-        given = options.pop("runtime_env", None) or {}
-        environment = {**given, "env_vars": {**HOST_ENVIRONMENT["env_vars"], **given.get("env_vars", {})}}
+        environment = host_environment(options.pop("runtime_env", None))
         return start_runner(PeerId(creation.peer), {**options, "runtime_env": environment})
 
     def on_arrival(self, address: str) -> None:
@@ -203,12 +202,6 @@ class Dispatcher:
             del self.runners[runner.peer]
             if self.waiting.get(runner.kind):
                 self._dispatch(runner.kind)
-
-    def end_all(self) -> None:
-        """The peer leaves: so do its runners."""
-        for runner in list(self.runners.values()):
-            del self.runners[runner.peer]
-            self.runtime.process.kill(runner.peer, "the peer that it ran tasks for has left")
 
 
 def kind_of(function: Function) -> str:
