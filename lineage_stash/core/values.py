@@ -153,12 +153,12 @@ class Values:
             return
         value = self.find(what)
         if value is not None:
-            self._fill(receiver, number, self._giver_of(what), value)
+            self._fill(receiver, number, self.giver_of(what), value)
         else:
             receiver.outgoing.sources[number] = what
             self._watch(what, (receiver.peer, number))
 
-    def _giver_of(self, ref: Ref) -> PeerId:
+    def giver_of(self, ref: Ref) -> PeerId:
         """Who has numbered the parcels that a value refers to."""
         return self.placed[ref.number].peer if ref.kind == OF_TASK else ref.peer
 

@@ -42,8 +42,6 @@ from lineage_stash.shell import address_of
 MAX_CRASHES = 3
 """Lives that may die in the same call before the actor is given up."""
 
-NO_DAGS = "graphs are not recovered: call .remote(...), or use plain ray for what is to be bound"
-
 
 class ActorMethod:
     """`handle.method`: call it with `.remote(...)`."""
@@ -73,7 +71,7 @@ class ActorMethod:
 
     def bind(self, *_args: Any, **_kwargs: Any) -> Any:
         """Refused: only calls are recovered."""
-        raise NotImplementedError(NO_DAGS)
+        raise NotImplementedError(options.NO_DAGS)
 
     def _remote(self, args: Any = (), kwargs: dict[str, Any] | None = None, **wanted: Any) -> Any:
         """Ray's long form of `options(...).remote(...)`."""
@@ -188,7 +186,7 @@ class ActorClass:
 
     def bind(self, *_args: Any, **_kwargs: Any) -> Any:
         """Refused: only calls are recovered."""
-        raise NotImplementedError(NO_DAGS)
+        raise NotImplementedError(options.NO_DAGS)
 
     def _remote(self, args: Any = (), kwargs: dict[str, Any] | None = None, **wanted: Any) -> ActorHandle:
         """Ray's long form of `options(...).remote(...)`."""

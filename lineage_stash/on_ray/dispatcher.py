@@ -120,12 +120,9 @@ class Dispatcher:
     def on_message(self) -> None:
         """Replies may have come: whoever has answered is free."""
         now = time.monotonic()
-        counterparts = self.runtime.peer.counterparts
         for runner in self.runners.values():
-            if runner.is_up and runner.idle_since is None:
-                counterpart = counterparts.get(runner.peer)
-                if counterpart is None or counterpart.outbox.answered >= counterpart.outbox.calls.upper:
-                    self._is_free(runner, now)
+            if runner.is_up and runner.idle_since is None and not self.runtime.awaits_answer(runner.peer):
+                self._is_free(runner, now)
 
     def _is_free(self, runner: Runner, now: float) -> None:
         runner.idle_since = now

@@ -32,6 +32,10 @@ REFUSED_OF_METHODS = {
 """What makes no sense, or cannot be recovered, and what to do instead."""
 
 
+NO_DAGS = "graphs are not recovered: call .remote(...), or use plain ray for what is to be bound"
+"""What is wrong with `bind`."""
+
+
 def is_cython(function: object) -> bool:
     """Whether this is a function that Cython has compiled."""
     return type(function).__name__ == "cython_function_or_method"

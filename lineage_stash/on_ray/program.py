@@ -21,7 +21,6 @@ from typing import Any
 
 from lineage_stash.capture.belongings import Belongings
 from lineage_stash.core import events
-from lineage_stash.core.events import Passed
 from lineage_stash.core.ids import PeerId
 from lineage_stash.core.parcels import unwrap
 from lineage_stash.on_ray import payloads
@@ -29,7 +28,7 @@ from lineage_stash.on_ray.lending import begin_borrowing, end_borrowing
 from lineage_stash.on_ray.methods import CONSTRUCTOR, STREAMING
 from lineage_stash.on_ray.pickling import pickle_state, unpickle_state
 from lineage_stash.on_ray.refs import saving
-from lineage_stash.on_ray.runtime import Runtime
+from lineage_stash.on_ray.runtime import Reply, Runtime
 from lineage_stash.store.chunks import DIGEST_BYTES
 from lineage_stash.store.states import Buffer, digests_of_state, pack_state
 from lineage_stash.wire.loop import Loop
@@ -59,9 +58,6 @@ GENERIC: dict[str, Callable[..., Any]] = {
     "__ray_terminate__": end_actor,
 }
 """What every actor can be asked for, whatever its class, as in Ray."""
-
-Reply = tuple[bytes, tuple[Passed, ...]]
-"""What a call answers, and the refs in it."""
 
 
 def _yield_all(runtime: Runtime, items: Iterable[Any]) -> int:
@@ -109,7 +105,7 @@ class ActorProgram:
             value = self.function(method)(*args, **kwargs)
             if returns == STREAMING:
                 value, returns = _yield_all(runtime, value), 1
-            return runtime.pack_result(value, returns)[:2]
+            return runtime.pack_result(value, returns)
         except SystemExit as error:
             self.exit = payloads.pack_death(f"The actor {self.cls.__name__} is dead: {_describe_exit(method, error)}.")
             return self.exit, ()

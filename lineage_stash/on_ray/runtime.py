@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError
 
 from lineage_stash.core import effects, events
 from lineage_stash.core.events import Passed
-from lineage_stash.core.ids import OF_PARCEL, OF_TASK, PeerId, Ref
+from lineage_stash.core.ids import OF_PARCEL, PeerId, Ref
 from lineage_stash.core.parcels import unwrap
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads
@@ -38,16 +38,13 @@ MOST_WAITERS = 64
 """Futures that are waited for at once; further ones wait for one of these."""
 
 
-class Packed(NamedTuple):
-    """Something as bytes, and the refs that are passed on with it: first those that it cannot do without."""
-
-    payload: bytes
-    passed: tuple[Passed, ...]
-    awaited: int
+Reply = tuple[bytes, tuple[Passed, ...]]
+"""What a call answers, and the refs in it."""
 
 
-def _packed(payload: bytes, found: list[ObjectRef], awaited: int = 0) -> Packed:
-    return Packed(payload, tuple([ref.to_pass() for ref in found]), awaited)
+def _passed(found: list[ObjectRef]) -> tuple[Passed, ...]:
+    """What the peer needs to pass on these refs."""
+    return tuple([ref.to_pass() for ref in found]) if found else ()
 
 
 class Runtime(ABC):
@@ -182,7 +179,7 @@ class Runtime(ABC):
         awaited = len(found)
         with passing(found, lent):
             payload = payloads.pack_call(method, args, kwargs)
-        return payload, True, tuple([ref.to_pass() for ref in found]) if found else (), awaited
+        return payload, True, _passed(found), awaited
 
     def _stand_in(self, value: Any, found: list[ObjectRef]) -> Any:
         if type(value) is not ObjectRef:
@@ -196,7 +193,7 @@ class Runtime(ABC):
         with passing(found):
             reply = payloads.pack_value(value)
         if found:
-            return ObjectRef(self, self._ask(events.ValuePut(reply, _packed(reply, found).passed)))
+            return ObjectRef(self, self._ask(events.ValuePut(reply, _passed(found))))
         return ObjectRef(self, None, reply, f"{self.id}:put:{self.next_created()}")
 
     def put_into_ray(self, ref: ObjectRef) -> Any:
@@ -226,7 +223,7 @@ class Runtime(ABC):
 
         return method, tuple([value_of(each) for each in args]), {name: value_of(each) for name, each in kwargs.items()}
 
-    def pack_result(self, value: Any, returns: int | str) -> Packed:
+    def pack_result(self, value: Any, returns: int | str) -> Reply:
         """What a call returned, as one value or as several."""
         found: list[ObjectRef] = []
         with passing(found):
@@ -235,12 +232,11 @@ class Runtime(ABC):
             else:
                 assert isinstance(returns, int), "a stream was taken apart by whoever ran it"
                 reply = payloads.pack_parts([payloads.pack_value(each) for each in _several(value, returns)])
-        return _packed(reply, found)
+        return reply, _passed(found)
 
     def yield_item(self, value: Any) -> None:
         """Give the caller an item before the call is finished."""
-        reply, passed, _ = self.pack_result(value, 1)
-        self._ask(events.ItemYielded(reply, passed))
+        self._ask(events.ItemYielded(*self.pack_result(value, 1)))
 
     def _ask(self, event: object) -> Any:
         """Tell the machine something, and wait for its answer."""
@@ -327,9 +323,7 @@ class Runtime(ABC):
     def _giver_of(self, claim: ObjectRef) -> PeerId:
         """Who has numbered the parcels that a reply refers to."""
         assert claim.ref is not None, "what has refs in it is known to the peer"
-        if claim.ref.kind == OF_TASK:
-            return self.peer.program.values.placed[claim.ref.number].peer
-        return claim.ref.peer
+        return self.peer.program.values.giver_of(claim.ref)
 
     @abstractmethod
     def fetch(self, refs: tuple[ObjectRef, ...], timeout_s: float | None) -> None:

@@ -10,7 +10,7 @@ from lineage_stash.capture.pickling import dumps
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.functions import put_function
 from lineage_stash.on_ray.methods import STREAMING
-from lineage_stash.on_ray.options import check_task_options
+from lineage_stash.on_ray.options import NO_DAGS, check_task_options
 from lineage_stash.on_ray.present import current
 from lineage_stash.on_ray.refs import ObjectRef, passing
 
@@ -92,9 +92,7 @@ class RemoteFunction:
 
     def bind(self, *_args: Any, **_kwargs: Any) -> Any:
         """Refused: only calls are recovered."""
-        raise NotImplementedError(
-            "graphs are not recovered: call .remote(...), or use plain ray for what is to be bound"
-        )
+        raise NotImplementedError(NO_DAGS)
 
     def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
         raise TypeError(
