@@ -242,8 +242,8 @@ class Durability:
     # retire
 
     def on_retire_asked(self, _: events.RetireAsked) -> None:
-        """The program has ended: run nothing more, and leave when nobody needs this peer."""
-        self.program.busy = False
+        """The program has ended: run nothing more, and leave when nobody needs this peer and no call runs."""
+        self.program.end_main()
         self.program.leaving = True
         self.retiring = True
 
@@ -268,7 +268,7 @@ class Durability:
             return False
         if self.killed:
             return True
-        if self.program.values.waiting:
+        if self.program.busy or self.program.values.waiting:
             return False
         others = [counterpart for counterpart in self.counterparts.values() if not counterpart.gone]
         if not self.member.replayable:

@@ -84,6 +84,10 @@ class Program:
         self.busy = True
         self.emit(RunMain())
 
+    def end_main(self) -> None:
+        """A driver's program is over; a call that runs, in a replay for instance, goes on to its end."""
+        self.busy = self.current is not None
+
     def run_next(self) -> bool:
         """Start the call that the log, or else the order of arrival, says is next; False if none can start now."""
         if self.busy or self.strayed or (self.leaving and not self._script_goes_on()):

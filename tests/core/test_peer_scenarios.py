@@ -402,6 +402,29 @@ def test_driver_leaves_only_when_nobody_needs_it_any_more(replayable: bool) -> N
     assert a.of(effects.Retire, ever=True) == [effects.Retire()]
 
 
+def test_retirement_that_is_asked_for_during_a_replay_waits_for_the_call_that_runs() -> None:
+    b = reborn(*life_after(b"x", b"y"))
+    b.receive(message(A, B, b"x", b"y", lives=(0, 1), round_=1))
+    assert b.ran == [b"x"]
+    b.handle(events.RetireAsked())
+    b.handle(events.Ticked())
+    assert b.ran == [b"x"]
+    b.handle(events.CallFinished(b"x"))
+    assert b.ran == [b"x", b"y"]
+
+
+def test_retirement_that_is_asked_for_during_a_new_call_waits_for_its_end() -> None:
+    b = Driven(B)
+    b.receive(message(A, B, b"x"))
+    b.handle(events.RetireAsked())
+    b.commit(b=1)
+    b.handle(events.Ticked())
+    assert b.of(effects.StoreCheckpoint, ever=True) == []
+    b.handle(events.CallFinished(b"reply"))
+    b.handle(events.Ticked())
+    assert b.of(effects.StoreCheckpoint, ever=True) != []
+
+
 # the end of a life
 
 
