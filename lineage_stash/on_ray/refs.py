@@ -122,14 +122,15 @@ class ObjectRef:
     def __del__(self) -> None:
         if self.lent:
             give_away(self.lent)
-        if self._whole is None and self.ref is not None and self._is_known_to_peer:
-            self._runtime.on_dropped(self.ref, self._reply, self._inner)
+        ref = self.ref
+        if ref is not None and self._whole is None and self._is_known_to_peer:
+            self._runtime.on_dropped(ref, self._reply, self._inner)
 
     @property
     def _is_known_to_peer(self) -> bool:
         """Whether the peer has the value, or will have it: a plain reply that was taken is here alone."""
-        reply = self._reply
-        return self.ref is not None and (reply is None or self.ref.kind == OF_PARCEL or is_parceled(reply))
+        ref, reply = self.ref, self._reply
+        return ref is not None and (reply is None or ref.kind == OF_PARCEL or is_parceled(reply))
 
     def to_pass(self) -> Passed:
         """What the peer needs to pass this on."""
