@@ -413,6 +413,9 @@ class Peer:
         if self.ticks % LOOK_UP_TICKS == 0:
             for giver in self.program.awaited_givers:
                 self._emit(FindRecord(giver))
+            if self.durability.retiring:  # whoever needed something may have retired without a word
+                for other in self.durability.in_need:
+                    self._emit(FindRecord(other))
         self.durability.poll()
         self._try_to_leave()
 

@@ -62,6 +62,8 @@ class Schedule(NamedTuple):
     """At which steps somebody wants another replica set although nobody was lost: one replaced, or three for one."""
     fragile: bool = False
     """The first replica that is brought up loses its disk while it joins, or soon after."""
+    retires: bool = False
+    """Runners that have answered are asked to retire, whatever they are doing by then: replaying, for instance."""
 
 
 FAULT_KINDS = (
@@ -74,6 +76,8 @@ FAULT_KINDS = (
 STORE_SALT = 0x5707E
 REFS_SALT = 0x2EF5
 MOST_REPLICAS = 3
+RETIRING_SHARE = 0.3
+"""Of the worlds with tasks: in the others runners are there to the end, so that they can be looked at."""
 
 
 def draw_schedule(seed: int) -> Schedule:
@@ -85,7 +89,7 @@ def draw_schedule(seed: int) -> Schedule:
     drivers = tuple(
         driver._replace(plan=with_refs(apart, driver.plan, schedule.actors, -1)) for driver in schedule.drivers
     )
-    return schedule._replace(drivers=drivers)
+    return schedule._replace(drivers=drivers, retires=apart.random() < RETIRING_SHARE)
 
 
 def _draw_schedule(seed: int) -> Schedule:
