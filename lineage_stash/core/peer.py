@@ -380,6 +380,7 @@ class Peer:
             self.program.values.on_replies(counterpart, *replies_in_record(event.record, self.id))
             self.program.values.fail_rest(counterpart, event.record.state)
         self.program.values.orphan(counterpart)
+        self.program.check_for_all_of(counterpart)
 
     # time and rounds
 

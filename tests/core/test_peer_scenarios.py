@@ -354,6 +354,18 @@ def test_record_of_a_retired_caller_serves_a_replay() -> None:
     assert b.ran == [b"x", b"y"]
 
 
+def test_replay_ends_when_its_caller_is_over_and_has_not_left_the_call() -> None:
+    b = reborn(*life_after(b"x", b"y"))
+    calls = CallsTo(Seqno(0), Seqno(1), (b"x",), Seqno(1), (), ())
+    b.handle(events.Departed(A))
+    b.handle(events.RecordLoaded(Checkpoint(A, FIRST_INCARNATION, Index(0), b"", 0, ((B, calls),), (), (), 0, True)))
+    assert b.of(effects.ReportFault) == []
+    b.handle(events.CallFinished(b"x"))
+    b.handle(events.RecordLoaded(Checkpoint(A, FIRST_INCARNATION, Index(0), b"", 0, ((B, calls),), (), (), 0, True)))
+    (fault,) = b.of(effects.ReportFault)
+    assert "it came to the end of what a has left, where the log has call #1 of a" in fault.text
+
+
 def test_payload_in_the_own_log_is_replayed_without_its_caller() -> None:
     first = Driven(B)
     first.receive(message(A, B, b"x", hello=member(A, replayable=False)))
