@@ -241,9 +241,11 @@ class Durability:
 
     # retire
 
-    def on_retire_asked(self, _: events.RetireAsked) -> None:
+    def on_retire_asked(self, event: events.RetireAsked) -> None:
         """The program has ended: run nothing more, and leave when nobody needs this peer and no call runs."""
         self.program.end_main()
+        if event.abandons_tasks:
+            self.program.values.abandon_tasks()
         self.program.leaving = True
         self.retiring = True
 

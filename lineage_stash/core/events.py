@@ -146,6 +146,9 @@ class KillAsked(NamedTuple):
 class RetireAsked(NamedTuple):
     """A driver's program has ended, or an actor is no longer wanted."""
 
+    abandons_tasks: bool = False
+    """Whether tasks that have no runner yet are not wanted any more either: a driver's end with it, as in Ray."""
+
 
 # From the network and the store.
 

@@ -283,6 +283,13 @@ class Values:
             self._watch(ref, target)
         self.stir(counterpart)
 
+    def abandon_tasks(self) -> None:
+        """Nobody will find runners any more: who was promised a result of a task that has none will never have it."""
+        numbers = list(self.waiting)
+        self.waiting.clear()
+        for number in numbers:
+            self.on_value(Ref(NOBODY, number, OF_TASK), ORPHANED)
+
     # replay
 
     def plan(self, number: int, runner: PeerId) -> None:

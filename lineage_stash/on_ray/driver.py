@@ -243,7 +243,7 @@ class Driver(Runtime):
     def _say_goodbye(self, actors: list[PeerId]) -> None:
         process = self.process
         retired = {key.removeprefix("retired/") for key in process.plane.keys("retired/")}
-        actors = [actor for actor in actors if actor not in retired]
+        actors = [actor for actor in (*actors, *self.dispatcher.runners) if actor not in retired]
         for actor in actors:
             process.kill(actor, "it has left: the driver that created it has ended")
         never_began = [
@@ -252,7 +252,7 @@ class Driver(Runtime):
         with process.lock:
             for actor in never_began:
                 self.shell.feed(events.Departed(actor))
-            self.shell.feed(events.RetireAsked())
+            self.shell.feed(events.RetireAsked(abandons_tasks=True))
         deadline = deadline_after(GOODBYE_S)
         while not self._has_stopped() and time.monotonic() < deadline:
             process.wait()

@@ -7,6 +7,7 @@ from lineage_stash.core.batch import Batch
 from lineage_stash.core.checkpoint import CallsTo, Checkpoint
 from lineage_stash.core.entry import ENTRY_OVERHEAD_BYTES, Entry, Ran, Read, Waited
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Index, Ref, Round, Seqno
+from lineage_stash.core.parcels import ORPHANED
 from lineage_stash.core.peer import LOOK_UP_TICKS
 from lineage_stash.core.policy import Policy
 from tests.core.builders import A, B, C, D, decision, history_of, log_of, member, piece
@@ -436,6 +437,20 @@ def test_retirement_that_is_asked_for_during_a_new_call_waits_for_its_end() -> N
     b.handle(events.CallFinished(b"reply"))
     b.handle(events.Ticked())
     assert b.of(effects.StoreCheckpoint, ever=True) != []
+
+
+def test_driver_that_leaves_abandons_tasks_without_a_runner_and_says_so_to_whoever_was_promised_a_result() -> None:
+    a = Driven(A, replayable=False)
+    a.handle(events.MainStarted())
+    a.handle(events.TaskSubmitted(b"task"))
+    (resumed,) = a.of(effects.Resume)
+    a.handle(events.CallSubmitted(B, b"x", passed=(resumed.answer,)))
+    a.handle(events.RetireAsked(abandons_tasks=True))
+    assert [parcel.value for sent in a.sent for parcel in sent.parcels] == [ORPHANED]
+    a.receive(message(B, A, replies=(b"reply",))._replace(covered=Seqno(1), parcels_covered=1))
+    a.handle(events.Ticked())
+    a.handle(events.Ticked())
+    assert a.of(effects.Retire, ever=True) == [effects.Retire()]
 
 
 def test_driver_does_not_wait_for_a_callee_that_has_retired_without_a_word() -> None:
