@@ -28,6 +28,8 @@ class Counterpart:
         self.member: Member | None = None
         self.logged_by_content = False
         self.gone = False
+        self.dropped = False
+        """Whether it is a runner that gets no further task."""
 
     def greet(self, member: Member) -> None:
         """Learn who this is; the payloads of a caller that nobody can run again must be in the callee's log."""
@@ -79,6 +81,14 @@ class Counterpart:
             and not self.outgoing.filled
             and not self.outgoing.sources
         )
+
+    @property
+    def may_be_forgotten(self) -> bool:
+        """Whether nothing of a runner that has left will be asked for; one that has called this peer is remembered."""
+        return (
+            self.gone and self.dropped and not self.inbox.received and not self.incoming.kept
+            and not self.outbox.results and self.outbox.answered >= self.outbox.calls.upper
+        )  # fmt: skip
 
     @property
     def has_news(self) -> bool:

@@ -66,6 +66,12 @@ class WaitStarted(NamedTuple):
     at_least: int
 
 
+class RunnerDropped(NamedTuple):
+    """There will be no further task for this runner: nobody calls it any more, and it may be forgotten once it left."""
+
+    runner: PeerId
+
+
 class ValuePut(NamedTuple):
     """The program puts a value aside that has refs in it; answered by its `Ref`."""
 

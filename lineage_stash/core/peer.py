@@ -100,6 +100,7 @@ class Peer:
             events.CaptureFailed: self.durability.on_capture_failed,
             events.RefsDropped: self._on_dropped,
             events.RetireAsked: self._on_retire_asked,
+            events.RunnerDropped: self._on_runner_dropped,
             events.KillAsked: self._on_kill_asked,
             events.MessageArrived: lambda event: self._admit(event.message),
             events.Appended: self._on_appended,
@@ -360,7 +361,9 @@ class Peer:
             self._stop(retire)
 
     def _on_departed(self, event: events.Departed) -> None:
-        self._let_go(self.counterpart(event.peer))
+        counterpart = self.counterparts.get(event.peer)
+        if counterpart is not None:
+            self._let_go(counterpart)
         self.promises.forget(event.peer)
 
     def _let_go(self, counterpart: Counterpart) -> None:
@@ -371,7 +374,9 @@ class Peer:
 
     def _on_record_loaded(self, event: events.RecordLoaded) -> None:
         """A peer has retired: what it left in its record for this one, calls and replies, is received from there."""
-        counterpart = self.counterpart(event.record.peer)
+        counterpart = self.counterparts.get(event.record.peer)
+        if counterpart is None:
+            return  # it was forgotten since
         first, calls = calls_in_record(event.record, self.id)
         if calls and first <= counterpart.inbox.received:
             self._receive_calls(counterpart, first, calls)
@@ -380,7 +385,6 @@ class Peer:
             self.program.values.on_replies(counterpart, *replies_in_record(event.record, self.id))
             self.program.values.fail_rest(counterpart, event.record.state)
         self.program.values.orphan(counterpart)
-        self.program.check_for_all_of(counterpart)
 
     # time and rounds
 
@@ -417,8 +421,23 @@ class Peer:
             if self.durability.retiring:  # whoever needed something may have retired without a word
                 for other in self.durability.in_need:
                     self._emit(FindRecord(other))
+            self._forget_runners()
         self.durability.poll()
         self._try_to_leave()
+
+    def _forget_runners(self) -> None:
+        """Look whether runners that were let go have left, and forget those of which nothing is wanted any more."""
+        dropped = [counterpart for counterpart in self.counterparts.values() if counterpart.dropped]
+        for counterpart in dropped:
+            if not counterpart.gone:
+                self._emit(FindRecord(counterpart.peer))
+            elif counterpart.may_be_forgotten and not self.program.script:
+                del self.counterparts[counterpart.peer]
+
+    def _on_runner_dropped(self, event: events.RunnerDropped) -> None:
+        counterpart = self.counterparts.get(event.runner)
+        if counterpart is not None:
+            counterpart.dropped = True
 
     def _on_decided(self, event: events.Decided) -> None:
         decision = event.decision

@@ -191,6 +191,7 @@ class Dispatcher:
     def _end(self, runner: Runner) -> None:
         """Have a runner go when nobody needs it; should it not hear this, it comes back, and is told again."""
         del self.runners[runner.peer]
+        self.runtime.shell.feed(events.RunnerDropped(runner.peer))
         incarnation = self.runtime.peer.history.incarnation(runner.peer)
         self.runtime.process.control(address_of(runner.peer, incarnation), retire=True)
 

@@ -343,6 +343,7 @@ class Process:
         for runner in self.world.runners_of(self.name):
             if runner in self.let_go or (not self._owes(runner) and self.world.draw.random() < LET_GO_SHARE):
                 self.let_go[runner] = None
+                self._feed(events.RunnerDropped(runner))
                 self.world.ask_to_retire(runner)
 
     def _go_on(self, answer: object) -> None:
