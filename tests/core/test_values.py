@@ -249,6 +249,18 @@ def test_checkpoint_has_parcels_tasks_and_held_calls_and_a_restored_peer_goes_on
     assert again.of(effects.OfferTask) == [effects.OfferTask(0)]
 
 
+def test_reply_that_is_sent_again_comes_after_all_items_of_its_stream() -> None:
+    """Seed 700130: the reply came with the first of two items, and said that there was no second one."""
+    b = Driven(B, policy=Policy(calls_per_message=1))
+    b.receive(message(A, B, b"stream"))
+    for item in (b"one", b"two"):
+        b.handle(events.ItemYielded(item, ()))
+    b.handle(events.CallFinished(b"end", ()))
+    b.handle(events.Decided(Decision(Round(1), (Beginning(A, Incarnation(1), Index(0)),), (), "c")))
+    again = [each for each in b.sent if each.receiver_incarnation == 1]
+    assert [(len(each.parcels), each.replies) for each in again] == [(1, ()), (1, (b"end",))]
+
+
 # output commit
 
 
