@@ -32,11 +32,14 @@ if TYPE_CHECKING:
         wait,
     )
     from lineage_stash.on_ray.errors import NondeterminismError
+    from lineage_stash.on_ray.output import commit, effect
 
 _VERBS = frozenset((
     "ActorHandle", "ObjectID", "ObjectRef", "durability", "get", "get_actor", "get_runtime_context", "init",
     "is_initialized", "kill", "observe", "put", "remote", "set_durability", "shutdown", "wait",
 ))  # fmt: skip
+
+_OUTPUT = frozenset(("commit", "effect"))
 
 _MODULES = frozenset(("actor", "exceptions", "util"))
 """Those of Ray's modules that have a counterpart here."""
@@ -44,7 +47,7 @@ _MODULES = frozenset(("actor", "exceptions", "util"))
 __all__ = [
     "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "put", "kill", "get_actor", "observe",
     "ObjectID", "ObjectRef", "ActorHandle", "get_runtime_context", "durability", "set_durability",
-    "NondeterminismError",
+    "NondeterminismError", "commit", "effect",
 ]  # fmt: skip
 
 
@@ -60,6 +63,8 @@ def __getattr__(name: str) -> Any:
         return found
     if name in _MODULES:
         return import_module(f"lineage_stash.{name}")
+    if name in _OUTPUT:
+        return getattr(import_module("lineage_stash.on_ray.output"), name)
     if name == "NondeterminismError":
         return import_module("lineage_stash.on_ray.errors").NondeterminismError
     if name.startswith("__"):

@@ -114,8 +114,9 @@ class Counterpart:
         """The next numbered message, with everything that waits."""
         channel, outbox, inbox = self.channel, self.outbox, self.inbox
         first_call, calls = outbox.take_unsent(most, most_bytes)
-        first_reply, replies = inbox.replies.take_unsent(most, most_bytes)
         parcels = self.outgoing.take_unsent(most, most_bytes)
+        # A reply says that its stream has ended: no item may come after it.
+        first_reply, replies = (Seqno(0), ()) if self.outgoing.unsent else inbox.replies.take_unsent(most, most_bytes)
         inbox.told_covered = inbox.covered
         outbox.told_released = outbox.released
         self.incoming.told_covered = self.incoming.covered

@@ -79,6 +79,10 @@ class ValuePut(NamedTuple):
     passed: tuple[Passed, ...]
 
 
+class CommitStarted(NamedTuple):
+    """The program waits until all that it depends on is committed; answered by None."""
+
+
 class NextStarted(NamedTuple):
     """The program waits for an item of the stream of a call; answered by its `Ref`, or None if there is no such."""
 
@@ -202,6 +206,10 @@ class RecordLoaded(NamedTuple):
 
 class FlushDue(NamedTuple):
     """What was appended has waited for company long enough."""
+
+
+class CommitWanted(NamedTuple):
+    """Somebody waits until all that this peer depends on is committed."""
 
 
 class Lingered(NamedTuple):

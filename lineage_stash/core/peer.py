@@ -43,8 +43,8 @@ MOST_AHEAD = 256
 
 OF_THE_PROGRAM = frozenset((
     events.CallSubmitted, events.TaskSubmitted, events.TaskAssigned, events.GetStarted, events.WaitStarted,
-    events.NextStarted, events.ValuePut, events.ReadStarted, events.ReadingTaken, events.OutputEmitted,
-    events.ItemYielded, events.CallFinished,
+    events.NextStarted, events.CommitStarted, events.ValuePut, events.ReadStarted, events.ReadingTaken,
+    events.OutputEmitted, events.ItemYielded, events.CallFinished,
 ))  # fmt: skip
 """What a program that was killed says no more, once its record is written."""
 
@@ -90,6 +90,7 @@ class Peer:
             events.GetStarted: self.program.wait,
             events.WaitStarted: self.program.wait,
             events.NextStarted: self.program.wait,
+            events.CommitStarted: self._on_commit_started,
             events.WaitTimedOut: lambda _: self.program.end_wait(),
             events.ReadStarted: lambda event: self.program.read(event.kind),
             events.ReadingTaken: lambda event: self.program.record_reading(event.value),
@@ -110,6 +111,7 @@ class Peer:
             events.Departed: self._on_departed,
             events.RecordLoaded: self._on_record_loaded,
             events.FlushDue: self.durability.on_flush_due,
+            events.CommitWanted: self.durability.on_commit_wanted,
             events.Lingered: lambda _: None,
             events.Ticked: self._on_ticked,
             events.GatherAsked: self.promises.answer,
@@ -183,6 +185,11 @@ class Peer:
     def _on_submitted(self, event: events.CallSubmitted) -> None:
         self.program.submit(event)
         self._stir(self.counterpart(event.callee))
+
+    def _on_commit_started(self, event: events.CommitStarted) -> None:
+        self.program.wait_for_commit(event)
+        if self.program.waiting is not None:
+            self.durability.commit_is_wanted = True
 
     def _on_dropped(self, event: events.RefsDropped) -> None:
         for ref in event.refs:

@@ -18,6 +18,7 @@ import ray
 
 from lineage_stash.core import effects, events
 from lineage_stash.core.backlog import Backlog
+from lineage_stash.core.frontier import covers
 from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId, Ref
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads, services
@@ -171,6 +172,15 @@ class Driver(Runtime):
                 self._check()
         for claim, reply in zip(refs, self._ask(events.GetStarted(wanted)), strict=True):
             claim._reply = reply
+
+    def commit(self) -> None:
+        """Wait for the replies that this script has got, and all that they depend on."""
+        with self.process.lock:
+            wanted = tuple(self.peer.lineage.needs.items())
+            self.shell.feed(events.CommitWanted())
+        while not covers(self.peer.lineage.committed, wanted):
+            self._check()
+            self.process.wait()
 
     def next_item(self, ref: ObjectRef, position: int) -> Ref | None:
         """Wait for an item of a stream."""

@@ -404,6 +404,10 @@ class Life(Runtime):
     def prepare_submission(self, payload: bytes, callee: PeerId | None) -> None:
         """The machine holds back what there is no room for."""
 
+    def commit(self) -> None:
+        """When that is so is no determinant: whatever is repeated is committed."""
+        self._ask(events.CommitStarted())
+
     def next_item(self, ref: ObjectRef, position: int) -> Ref | None:
         """Wait for an item of a stream; whether there is one follows from the log of whoever makes it."""
         assert ref.ref is not None, "a stream is the reply to a call"

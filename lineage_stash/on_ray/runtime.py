@@ -344,12 +344,16 @@ class Runtime(ABC):
         """Wait until so many have come or time is up; the positions of those that have."""
 
     @abstractmethod
+    def commit(self) -> None:
+        """Wait until all that this peer depends on is committed."""
+
+    @abstractmethod
     def next_item(self, ref: ObjectRef, position: int) -> Ref | None:
         """Wait for an item of a stream; None if there is no such."""
 
     @abstractmethod
     def next_created(self) -> int:
-        """The number of the next actor that this peer creates; the same in a replay."""
+        """The number of the next thing that this peer makes: an actor, a value, an effect; the same in a replay."""
 
     @abstractmethod
     def observe(self, read: Callable[[], Any]) -> Any:
