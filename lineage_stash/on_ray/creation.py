@@ -198,10 +198,12 @@ def host_runner(runner: str) -> None:
     """Live the first life of a runner, as a task of Ray's, until its caller ends it."""
     from lineage_stash.capture.install import install
     from lineage_stash.on_ray.host import Life
+    from lineage_stash.on_ray.plain import record_plain_ray
     from lineage_stash.on_ray.present import adopt
     from lineage_stash.on_ray.process import Process
 
     install()
+    record_plain_ray()
     address = address_of(PeerId(runner), FIRST_INCARNATION)
     try:
         Life(Process(address), PeerId(runner), FIRST_INCARNATION).run(is_task=True)

@@ -36,6 +36,7 @@ from lineage_stash.on_ray.levels import default_level, parse_level
 from lineage_stash.on_ray.limits import within_limits
 from lineage_stash.on_ray.links import Link
 from lineage_stash.on_ray.mail import Addressee
+from lineage_stash.on_ray.plain import record_plain_ray
 from lineage_stash.on_ray.present import adopt
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
 from lineage_stash.on_ray.program import ActorProgram
@@ -81,6 +82,7 @@ class Host(Addressee):
 
     def _live(self) -> None:
         install.install()
+        record_plain_ray()
         address = self.address
         actor = ray.get_runtime_context().get_actor_name()
         process = Process(address or f"spare-{secrets.token_hex(4)}", actor=actor)

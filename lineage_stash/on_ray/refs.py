@@ -188,6 +188,16 @@ def _restored_part(whole: ObjectRef, name: str, part: int) -> ObjectRef:
     return ObjectRef(_doing.saving, whole.ref, None, name, part, whole)
 
 
+def is_passing() -> bool:
+    """Whether this thread packs something for somebody else."""
+    return _doing.passing is not None
+
+
+def is_saving() -> bool:
+    """Whether this thread saves or restores a state."""
+    return _doing.saving is not None
+
+
 @contextmanager
 def passing(refs: list[ObjectRef], lent: list[Tie] | None = None) -> Iterator[None]:
     """Whatever is pickled here is for somebody else: the refs in it are added to `refs`, what it lends to `lent`."""
