@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ActorHandle,
         ObjectID,
         ObjectRef,
+        cancel,
         durability,
         get,
         get_actor,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from lineage_stash.on_ray.errors import NondeterminismError
 
 _VERBS = frozenset((
-    "ActorHandle", "ObjectID", "ObjectRef", "durability", "get", "get_actor", "get_runtime_context", "init",
+    "ActorHandle", "ObjectID", "ObjectRef", "cancel", "durability", "get", "get_actor", "get_runtime_context", "init",
     "is_initialized", "kill", "observe", "put", "remote", "set_durability", "shutdown", "wait",
 ))  # fmt: skip
 
@@ -42,8 +43,8 @@ _MODULES = frozenset(("actor", "exceptions", "util"))
 """Those of Ray's modules that have a counterpart here."""
 
 __all__ = [
-    "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "put", "kill", "get_actor", "observe",
-    "ObjectID", "ObjectRef", "ActorHandle", "get_runtime_context", "durability", "set_durability",
+    "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "put", "kill", "cancel", "get_actor",
+    "observe", "ObjectID", "ObjectRef", "ActorHandle", "get_runtime_context", "durability", "set_durability",
     "NondeterminismError",
 ]  # fmt: skip
 

@@ -16,7 +16,7 @@ import ray
 
 from lineage_stash.capture.here import here, paused
 from lineage_stash.core.frontier import START
-from lineage_stash.on_ray import services
+from lineage_stash.on_ray import plain, services
 from lineage_stash.on_ray.actors import ActorClass, ActorHandle, ActorMethod, make_handle
 from lineage_stash.on_ray.context import Context, get_runtime_context
 from lineage_stash.on_ray.driver import Driver
@@ -24,15 +24,17 @@ from lineage_stash.on_ray.levels import Durability, level_kept
 from lineage_stash.on_ray.names import check_name, find_name
 from lineage_stash.on_ray.options import DECORATOR_ERROR, is_cython
 from lineage_stash.on_ray.present import Now, adopt, current, is_initialized
-from lineage_stash.on_ray.refs import ObjectRef
+from lineage_stash.on_ray.refs import ObjectRef, ObjectRefGenerator
 from lineage_stash.on_ray.tasks import RemoteFunction
 from lineage_stash.shell import address_of
 
 __all__ = [
-    "ActorClass", "ActorHandle", "ActorMethod", "Durability", "ObjectID", "ObjectRef", "adopt", "current", "durability",
-    "get", "get_actor", "get_runtime_context", "init", "is_initialized", "kill", "observe", "put", "remote",
-    "set_durability", "shutdown", "wait",
+    "ActorClass", "ActorHandle", "ActorMethod", "Durability", "ObjectID", "ObjectRef", "adopt", "cancel", "current",
+    "durability", "get", "get_actor", "get_runtime_context", "init", "is_initialized", "kill", "observe", "put",
+    "remote", "set_durability", "shutdown", "wait",
 ]  # fmt: skip
+
+plain.keep_refs_apart()
 
 ObjectID = ObjectRef
 """The name that refs had in old programs."""
@@ -170,6 +172,22 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
         assert process.shell is not None
         incarnation = process.shell.machine.history.incarnation(actor._peer)
         process.control(address_of(actor._peer, incarnation), crash=incarnation)
+
+
+def cancel(ray_waitable: Any, *, force: bool = False, recursive: bool = True) -> None:
+    """Have a call fail with `TaskCancelledError`, unless it is finished.
+
+    A running task is ended with its process, whether forced or not, and so are the tasks that it waits for. A call of
+    an actor can be cancelled before it begins.
+    """
+    ref = ray_waitable._ref if isinstance(ray_waitable, ObjectRefGenerator) else ray_waitable
+    if isinstance(ref, ObjectRef):
+        with paused():
+            current().cancelling.cancel(ref, force=force)
+        return
+    if not isinstance(ref, ray.ObjectRef | ray.ObjectRefGenerator):
+        raise TypeError(f"ray.cancel() only supported for object refs. For actors, try ray.kill(). Got: {type(ref)}.")
+    ray.cancel(ref, force=force, recursive=recursive)
 
 
 # durability

@@ -15,9 +15,17 @@ from struct import Struct
 from typing import Any
 
 import cloudpickle
-from ray.exceptions import ActorDiedError, OwnerDiedError, RayError, RayTaskError, WorkerCrashedError
+from ray.exceptions import (
+    ActorDiedError,
+    OwnerDiedError,
+    RayError,
+    RayTaskError,
+    TaskCancelledError,
+    WorkerCrashedError,
+)
 
 from lineage_stash.core.digest import HEAD_STARTS, OPAQUE
+from lineage_stash.core.values import CANCELLATION
 from lineage_stash.on_ray.errors import NondeterminismError
 
 PLAIN = 1
@@ -38,7 +46,8 @@ _LENGTHS = Struct("<QI")
 _LENGTH = Struct("<Q")
 
 VALUE, ERROR, DIED, STRAYED, CRASHED, PARTS = b"v", b"e", b"d", b"n", b"c", b"p"
-FAILURES = (ERROR, DIED, STRAYED, CRASHED)
+CANCELLED = CANCELLATION[HEAD_STARTS:]
+FAILURES = (ERROR, DIED, STRAYED, CRASHED, CANCELLED)
 
 RETURNS = "\0"
 """Separates a method from how many values it returns, where that is not one."""
@@ -251,6 +260,8 @@ def unpack_value(reply: bytes) -> Any:
         raise died
     if kind == CRASHED:
         raise TaskCrashed(bytes(body).decode())
+    if kind == CANCELLED:
+        raise TaskCancelledError(error_message="The call was cancelled by ray.cancel().")
     if kind == STRAYED:
         raise NondeterminismError(error_msg=bytes(body).decode())
     function, text, error = pickle.loads(body)

@@ -124,7 +124,9 @@ def _reduce(ref: Any) -> Any:
     return (_open_ref, (ref.hex(),)) if is_saving() else ray.ObjectRef.__reduce__(ref)
 
 
-copyreg.pickle(ray.ObjectRef, _reduce)  # Ray's own pickler has a table of its own, and is not affected
+def keep_refs_apart() -> None:
+    """Have pickles say what becomes of Ray's refs; Ray's own pickler has a table of its own, and is not affected."""
+    copyreg.pickle(ray.ObjectRef, _reduce)
 
 
 # effects
@@ -151,8 +153,7 @@ def _submit(submission: Callable[[], Any]) -> Any:
         return again[at]
 
     return [
-        make_ref(name, made[0][at]) if made else make_ref(name, None, partial(part, at))
-        for at, name in enumerate(said)
+        make_ref(name, made[0][at]) if made else make_ref(name, None, partial(part, at)) for at, name in enumerate(said)
     ]
 
 
@@ -269,6 +270,7 @@ def record_plain_ray() -> None:
     """Put the stand-ins in their places, in a process where capture is; again is nothing."""
     if isinstance(ray.get, Verb):
         return
+    keep_refs_apart()
     for name, verb in VERBS:
         install.add(ray, name, verb("ray", name, getattr(ray, name)))
     install.add(ray.actor.ActorMethod, "_remote", _recorded_submission(ray.actor.ActorMethod._remote))
