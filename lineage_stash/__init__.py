@@ -30,14 +30,17 @@ if TYPE_CHECKING:
         remote,
         set_durability,
         shutdown,
+        upgrade,
         wait,
     )
-    from lineage_stash.on_ray.errors import NondeterminismError
+    from lineage_stash.on_ray.errors import NondeterminismError, UpgradeRefused
 
 _VERBS = frozenset((
     "ActorHandle", "ObjectID", "ObjectRef", "cancel", "durability", "get", "get_actor", "get_runtime_context", "init",
-    "is_initialized", "kill", "observe", "put", "remote", "set_durability", "shutdown", "wait",
+    "is_initialized", "kill", "observe", "put", "remote", "set_durability", "shutdown", "upgrade", "wait",
 ))  # fmt: skip
+
+_ERRORS = frozenset(("NondeterminismError", "UpgradeRefused"))
 
 _MODULES = frozenset(("actor", "exceptions", "util"))
 """Those of Ray's modules that have a counterpart here."""
@@ -45,7 +48,7 @@ _MODULES = frozenset(("actor", "exceptions", "util"))
 __all__ = [
     "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "put", "kill", "cancel", "get_actor",
     "observe", "ObjectID", "ObjectRef", "ActorHandle", "get_runtime_context", "durability", "set_durability",
-    "NondeterminismError",
+    "NondeterminismError", "UpgradeRefused", "upgrade",
 ]  # fmt: skip
 
 
@@ -61,8 +64,8 @@ def __getattr__(name: str) -> Any:
         return found
     if name in _MODULES:
         return import_module(f"lineage_stash.{name}")
-    if name == "NondeterminismError":
-        return import_module("lineage_stash.on_ray.errors").NondeterminismError
+    if name in _ERRORS:
+        return getattr(import_module("lineage_stash.on_ray.errors"), name)
     if name.startswith("__"):
         raise AttributeError(f"module 'lineage_stash' has no attribute {name!r}")
     return getattr(import_module("ray"), name)

@@ -17,7 +17,7 @@ import ray
 from lineage_stash.capture.here import here, paused
 from lineage_stash.core.frontier import START
 from lineage_stash.on_ray import plain, services
-from lineage_stash.on_ray.actors import ActorClass, ActorHandle, ActorMethod, make_handle
+from lineage_stash.on_ray.actors import ActorClass, ActorHandle, ActorMethod, make_handle, upgrade
 from lineage_stash.on_ray.context import Context, get_runtime_context
 from lineage_stash.on_ray.driver import Driver
 from lineage_stash.on_ray.levels import Durability, level_kept
@@ -31,7 +31,7 @@ from lineage_stash.shell import address_of
 __all__ = [
     "ActorClass", "ActorHandle", "ActorMethod", "Durability", "ObjectID", "ObjectRef", "adopt", "cancel", "current",
     "durability", "get", "get_actor", "get_runtime_context", "init", "is_initialized", "kill", "observe", "put",
-    "remote", "set_durability", "shutdown", "wait",
+    "remote", "set_durability", "shutdown", "upgrade", "wait",
 ]  # fmt: skip
 
 plain.keep_refs_apart()

@@ -33,6 +33,7 @@ from lineage_stash.core.peer import Peer
 from lineage_stash.core.values import CANCELLATION
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.creation import Creation, load_class, read_creation
+from lineage_stash.on_ray.errors import UpgradeRefused
 from lineage_stash.on_ray.levels import default_level, parse_level
 from lineage_stash.on_ray.limits import within_limits
 from lineage_stash.on_ray.links import Link
@@ -218,15 +219,26 @@ class Life(Runtime):
     def _make_program(self, creation: Creation) -> ActorProgram:
         if not creation.class_digest:
             return TaskProgram(self)
-        program = ActorProgram(load_class(self.process.plane, creation.class_digest), self)
-        install.cover(program.cls)
-        return program
+        digest = creation.class_digest
+        return ActorProgram(self._load_class(digest), self, digest, self._load_class)
+
+    def _load_class(self, digest: str) -> type:
+        with paused():
+            cls = load_class(self.process.plane, digest)
+            install.cover(cls)
+        return cls
 
     def _enter(self, peer: Peer | NoLife) -> bool:
         if isinstance(peer, NoLife):
             if peer is NoLife.RETIRED:
                 self.process.registry.retire(self.id)
             return False
+        if self.program.replaced and peer.program.script:
+            raise UpgradeRefused(
+                f"{self.id} cannot be recovered with this code ({self.program.replaced}): {len(peer.program.script)} "
+                "entries of its log are still to be replayed with the former code. Bring that back; and upgrade "
+                "with lineage_stash.upgrade(handle, NewClass), which keeps it."
+            )
         self.restored_at = time.monotonic()
         self.last_call = peer.program.last_call
         durability = peer.durability
