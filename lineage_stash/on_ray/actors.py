@@ -284,7 +284,11 @@ def create(cls: ActorClass, runtime: Runtime, args: tuple[Any, ...], kwargs: dic
     put_on_record(process.plane, creation)
     if not process.registry.is_claimed(address_of(peer, FIRST_INCARNATION)):
         start_host(creation, FIRST_INCARNATION, node_for_first_life(process.plane, wishes_of(creation)))
-    runtime.submit(peer, CONSTRUCTOR, args, kwargs)
+    try:
+        runtime.submit(peer, CONSTRUCTOR, args, kwargs)
+    except (TypeError, ValueError):  # nobody has a handle of it
+        process.kill(peer, "the arguments of its constructor could not be sent")
+        raise
     if isinstance(runtime, Driver) and not detached:
         Now.actors.append(peer)
     return ActorHandle(Tie(peer, class_name, cls._methods, None if detached else runtime.unreferenced))

@@ -182,6 +182,7 @@ def cancel(ray_waitable: Any, *, force: bool = False, recursive: bool = True) ->
     """
     ref = ray_waitable._ref if isinstance(ray_waitable, ObjectRefGenerator) else ray_waitable
     if isinstance(ref, ObjectRef):
+        ref.check_session()
         with paused():
             current().cancelling.cancel(ref, force=force)
         return
@@ -238,6 +239,8 @@ def get(object_refs: Sequence[ObjectRef], *, timeout: float | None = None) -> li
 def get(object_refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) -> Any:
     """The value of a ref, or of each in a list; raises what the call raised."""
     if isinstance(object_refs, ObjectRef):
+        if object_refs._runtime.has_left:
+            object_refs.check_session()
         return current().get_one(object_refs, timeout)
     if isinstance(object_refs, ray.ObjectRef):
         return ray.get(object_refs, timeout=timeout)
@@ -247,6 +250,9 @@ def get(object_refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None =
             "a list of ObjectRefs."
         )
     if all(isinstance(ref, ObjectRef) for ref in object_refs):
+        for ref in object_refs:
+            if ref._runtime.has_left:
+                ref.check_session()
         return current().get_all(object_refs, timeout)
     for ref in object_refs:
         if not isinstance(ref, ObjectRef | ray.ObjectRef):
@@ -284,6 +290,8 @@ def _check_waitables(refs: Any, timeout: float | None) -> None:
     for ref in refs:
         if not isinstance(ref, ObjectRef | ray.ObjectRef):
             raise TypeError(f"wait() expected a list of ray.ObjectRef, got list containing {type(ref)}")
+        if isinstance(ref, ObjectRef):
+            ref.check_session()
     if len({isinstance(ref, ObjectRef) for ref in refs}) > 1:
         raise TypeError(
             "wait() cannot wait for results of plain Ray and of recovered calls at once: wait for each kind"

@@ -125,7 +125,13 @@ def read_creation(plane: ControlPlane, peer: PeerId) -> Creation | None:
 
 def put_class(plane: ControlPlane, cls: type) -> str:
     """Store the code of a class; its digest."""
-    code = dumps(cls)
+    try:
+        code = dumps(cls)
+    except Exception as error:
+        raise TypeError(
+            f"Could not serialize the actor class {cls.__name__}: {error}. It refers to an object that belongs to this "
+            "process: make that in the constructor, or in the method that needs it."
+        ) from error
     if len(code) > LARGEST_CODE_BYTES:
         raise ValueError(
             f"The actor {cls.__name__} is too large ({len(code) >> 20} MiB > {LARGEST_CODE_BYTES >> 20} MiB): its "

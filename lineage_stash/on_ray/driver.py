@@ -235,6 +235,7 @@ class Driver(Runtime):
     def leave(self, actors: list[PeerId]) -> None:
         """Have the actors of this script end, wait until nobody needs it, and go."""
         process = self.process
+        self.has_left = True
         process.plane.patience_s = GOODBYE_S
         if self.stopped is None:
             with suppress(ControlPlaneAway):  # then there is nobody left to say goodbye to

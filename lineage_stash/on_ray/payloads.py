@@ -140,9 +140,26 @@ def pack_call(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> byt
             return _PLAIN + marshal.dumps((method, args, kwargs), MARSHAL_VERSION)
     kinds = ",".join([type(value).__qualname__ for value in (*args, *kwargs.values())])
     head = f"{method}({kinds})".encode()
-    if len(args) == 1 and not kwargs:
-        return _opaque(head, b"1" + _text(method), *_pickle(args[0]))
-    return _opaque(head, b"n" + _text(method), *_pickle((args, kwargs)))
+    try:
+        if len(args) == 1 and not kwargs:
+            return _opaque(head, b"1" + _text(method), *_pickle(args[0]))
+        return _opaque(head, b"n" + _text(method), *_pickle((args, kwargs)))
+    except Exception as error:
+        raise _unserializable(args, kwargs, error) from error
+
+
+def _unserializable(args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> TypeError:
+    """What is wrong with the arguments of a call; which one it is takes a second look."""
+    for name, value in (*enumerate(args, 1), *kwargs.items()):
+        try:
+            _pickle(value)
+        except Exception as cause:  # noqa: BLE001 - the user's class may fail in any way
+            return TypeError(f"Could not serialize the argument {name!r}, {_kind(value)}: {cause}")
+    return TypeError(f"Could not serialize the arguments: {error}")
+
+
+def _kind(value: object) -> str:
+    return f"of type {type(value).__qualname__}"
 
 
 def _text(method: str) -> bytes:
@@ -215,7 +232,10 @@ def pack_value(value: Any) -> bytes:
     """What a call returned, what a reading said, or a state."""
     if _is_plain(value):
         return _PLAIN + marshal.dumps(value, MARSHAL_VERSION)
-    return _opaque(VALUE + type(value).__qualname__.encode(), *_pickle(value))
+    try:
+        return _opaque(VALUE + type(value).__qualname__.encode(), *_pickle(value))
+    except Exception as error:
+        raise TypeError(f"Could not serialize the value, {_kind(value)}: {error}") from error
 
 
 def pack_error(function: str, error: BaseException) -> bytes:

@@ -102,6 +102,8 @@ class ActorProgram:
         self.created = 0
         self.belongings = Belongings()
         self._pickling_s: float | None = None
+        self._has_reported = False
+        """Whether it was said that the state cannot be copied."""
         self._last_chunks: frozenset[bytes] = frozenset()
 
     # calls
@@ -229,6 +231,7 @@ class ActorProgram:
             _reap(child)
             done_well, self._pickling_s = REPORT.unpack(report) if len(report) == REPORT.size else (False, None)
             if not done_well:
+                self._has_reported = True
                 os.close(copy)
                 captured(events.CaptureFailed(), {})
                 return
@@ -253,6 +256,9 @@ class ActorProgram:
             os._exit(0)
 
     def _report(self, error: BaseException) -> None:
+        if self._has_reported:
+            return
+        self._has_reported = True
         print(
             f"lineage_stash: the state of {self.cls.__name__} cannot be copied, so that its log is kept instead and a "
             f"recovery replays all of it: {type(error).__name__}: {error}. Define __ray_save__ and __ray_restore__ to "

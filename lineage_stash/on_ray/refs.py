@@ -131,9 +131,19 @@ class ObjectRef:
         reply = self._reply
         return self.ref is not None and (reply is None or self.ref.kind == OF_PARCEL or is_parceled(reply))
 
+    def check_session(self) -> None:
+        """Raise if the value was not here when the script left the cluster that it was to come from."""
+        if self._runtime.has_left and self.claim._reply is None:
+            raise ValueError(
+                f"{self!r} is from a session that has ended: this script has called shutdown() since, and the value "
+                "had not been got before. get() values before shutdown(), or make the call again."
+            )
+
     def to_pass(self) -> Passed:
         """What the peer needs to pass this on."""
         if self._is_known_to_peer:
+            if self._runtime.has_left:
+                raise ValueError(f"{self!r} is from a session that has ended, and cannot be passed on: pass its value")
             assert self.ref is not None, "what the peer knows has a ref"
             return self.ref
         assert self._reply is not None, "what the peer does not know is here"

@@ -57,6 +57,8 @@ class Runtime(ABC):
     """Where names are looked for that come without one."""
     placement = ""
     """The options that this peer itself was placed by."""
+    has_left = False
+    """Whether this is the runtime of a session that has ended."""
     unreferenced: deque[PeerId] | None = None
     """Actors that this peer has created and nobody can call any more, where it has to see to their end."""
 
