@@ -26,6 +26,7 @@ from lineage_stash.on_ray.options import DECORATOR_ERROR, is_cython
 from lineage_stash.on_ray.present import Now, adopt, current, is_initialized
 from lineage_stash.on_ray.refs import ObjectRef, ObjectRefGenerator
 from lineage_stash.on_ray.tasks import RemoteFunction
+from lineage_stash.on_ray.unborn import fail_calls_of_unborn
 from lineage_stash.shell import address_of
 
 __all__ = [
@@ -163,10 +164,12 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
         return
     if not isinstance(actor, ActorHandle):
         raise ValueError(f"ray.kill() only supported for actors. For tasks, try ray.cancel(). Got: {type(actor)}.")
-    process = current().process
+    runtime = current()
+    process = runtime.process
     if no_restart:
         with paused():
             process.kill(actor._peer, "it was killed")
+            fail_calls_of_unborn(runtime, actor._peer)
         return
     with process.lock:
         assert process.shell is not None

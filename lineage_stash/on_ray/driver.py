@@ -30,6 +30,7 @@ from lineage_stash.on_ray.refs import ObjectRef
 from lineage_stash.on_ray.registry import COORDINATOR, replica_name
 from lineage_stash.on_ray.replica_sets import lost_replicas
 from lineage_stash.on_ray.runtime import Runtime, deadline_after, timed_out
+from lineage_stash.on_ray.unborn import fail_calls_of_unborn
 from lineage_stash.shell import address_of, open_store
 from lineage_stash.store.contract import GetCheckpoint
 
@@ -248,12 +249,9 @@ class Driver(Runtime):
         actors = [actor for actor in actors if actor not in retired]
         for actor in actors:
             process.kill(actor, "it has left: the driver that created it has ended")
-        never_began = [
-            actor for actor in actors if not process.registry.is_claimed(address_of(actor, FIRST_INCARNATION))
-        ]
+        for actor in actors:
+            fail_calls_of_unborn(self, actor)
         with process.lock:
-            for actor in never_began:
-                self.shell.feed(events.Departed(actor))
             self.shell.feed(events.RetireAsked())
         deadline = deadline_after(GOODBYE_S)
         while not self._has_stopped() and time.monotonic() < deadline:

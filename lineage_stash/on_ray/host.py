@@ -172,9 +172,6 @@ class Life(Runtime):
         creation = read_creation(process.plane, self.id)
         if creation is None or not process.registry.claim(address):
             return False
-        if self.incarnation == FIRST_INCARNATION and process.registry.last_words_of(self.id) is not None:
-            process.registry.retire(self.id)  # it was killed before it began
-            return False
         self.creation = creation
         self.namespace, self.placement = creation.namespace, creation.placement
         process.loop.introduction = address

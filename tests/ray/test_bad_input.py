@@ -215,6 +215,22 @@ def test_killed_actor_says_so_however_often_it_is_called() -> None:
             ray.get(killed.echo.remote(), timeout=PATIENCE_S)
 
 
+def test_actor_that_is_killed_before_it_begins_says_so_at_once_and_its_process_goes() -> None:
+    killed = Teller.remote()
+    ref = killed.echo.remote(1)
+    ray.kill(killed)
+    for each in (ref, killed.echo.remote(2)):
+        with pytest.raises(ray.exceptions.RayActorError, match="it was killed"):
+            ray.get(each, timeout=PATIENCE_S)
+    plane = ControlPlane()
+    inject.wait_until(lambda: plane.get(f"retired/{killed._peer}") is not None, "the end of a process")
+    unplaced = Teller.options(num_cpus=1000).remote()
+    waiting = unplaced.echo.remote(1)
+    ray.kill(unplaced)
+    with pytest.raises(ray.exceptions.RayActorError, match="it was killed"):
+        ray.get(waiting, timeout=AT_ONCE_S)
+
+
 SCRIPT = """
 import lineage_stash as ray
 from tests.ray.test_bad_input import Teller
