@@ -180,6 +180,10 @@ class Durability:
         if self.lineage.upper - self.checkpointed >= every or logged_bytes >= self.policy.checkpoint_every_bytes:
             self._capture(last=False)
 
+    def want_checkpoint(self) -> None:
+        """Have the state copied after this call, unless it never is."""
+        self.checkpointed_bytes = self.lineage.content_bytes - self.policy.checkpoint_every_bytes
+
     def _capture(self, *, last: bool) -> None:
         """Put together a checkpoint of this moment, all but the state."""
         calls_to, calls_from = capture(self.counterparts)

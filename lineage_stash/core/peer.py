@@ -28,12 +28,13 @@ from lineage_stash.core.effects import (
 from lineage_stash.core.entry import Entry
 from lineage_stash.core.frontier import START
 from lineage_stash.core.history import History
-from lineage_stash.core.ids import Incarnation, Index, Member, PeerId, Seqno
+from lineage_stash.core.ids import CANCELLED, Incarnation, Index, Member, PeerId, Seqno
 from lineage_stash.core.lineage import Lineage
 from lineage_stash.core.parcels import Parcel
 from lineage_stash.core.policy import Policy
 from lineage_stash.core.program import Program
 from lineage_stash.core.promises import Promises
+from lineage_stash.core.values import CANCELLATION
 
 LOOK_UP_TICKS = 8
 """How often a peer that is kept waiting looks whether a decision has passed it by."""
@@ -172,6 +173,9 @@ class Peer:
             counterpart = self.counterparts[peer] = Counterpart(peer, self.history.incarnation(peer))
             counterpart.gone = counterpart.incoming.orphaned = peer in self.history.gone
             counterpart.outbox.room_bytes = self.policy.under_way_bytes
+            if peer == CANCELLED:
+                counterpart.gone = True
+                counterpart.outbox.fail_rest(CANCELLATION)
         return counterpart
 
     def _stir(self, counterpart: Counterpart) -> None:

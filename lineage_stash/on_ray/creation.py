@@ -133,7 +133,13 @@ def read_creation(plane: ControlPlane, peer: PeerId) -> Creation | None:
 
 def put_class(plane: ControlPlane, cls: type) -> str:
     """Store the code of a class; its digest."""
-    code = dumps(cls)
+    try:
+        code = dumps(cls)
+    except Exception as error:
+        raise TypeError(
+            f"Could not serialize the actor class {cls.__name__}: {error}. It refers to an object that belongs to this "
+            "process: make that in the constructor, or in the method that needs it."
+        ) from error
     if len(code) > LARGEST_CODE_BYTES:
         raise ValueError(
             f"The actor {cls.__name__} is too large ({len(code) >> 20} MiB > {LARGEST_CODE_BYTES >> 20} MiB): its "
@@ -219,10 +225,12 @@ def host_runner(runner: str) -> None:
     """Live the first life of a runner, as a task of Ray's, until its caller ends it."""
     from lineage_stash.capture.install import install
     from lineage_stash.on_ray.host import Life
+    from lineage_stash.on_ray.plain import record_plain_ray
     from lineage_stash.on_ray.present import adopt
     from lineage_stash.on_ray.process import Process
 
     install()
+    record_plain_ray()
     address = address_of(PeerId(runner), FIRST_INCARNATION)
     try:
         Life(Process(address), PeerId(runner), FIRST_INCARNATION).run(is_task=True)

@@ -31,6 +31,7 @@ from lineage_stash.on_ray.refs import ObjectRef
 from lineage_stash.on_ray.registry import COORDINATOR, replica_name
 from lineage_stash.on_ray.replica_sets import lost_replicas
 from lineage_stash.on_ray.runtime import Runtime, deadline_after, timed_out
+from lineage_stash.on_ray.unborn import fail_calls_of_unborn
 from lineage_stash.shell import address_of, open_store
 from lineage_stash.store.contract import GetCheckpoint
 
@@ -244,6 +245,7 @@ class Driver(Runtime):
     def leave(self, actors: list[PeerId]) -> None:
         """Have the actors of this script end, wait until nobody needs it, and go."""
         process = self.process
+        self.has_left = True
         process.plane.patience_s = GOODBYE_S
         if self.stopped is None:
             with suppress(ControlPlaneAway):  # then there is nobody left to say goodbye to
@@ -256,12 +258,9 @@ class Driver(Runtime):
         actors = [actor for actor in (*actors, *self.dispatcher.runners) if actor not in retired]
         for actor in actors:
             process.kill(actor, "it has left: the driver that created it has ended")
-        never_began = [
-            actor for actor in actors if not process.registry.is_claimed(address_of(actor, FIRST_INCARNATION))
-        ]
+        for actor in actors:
+            fail_calls_of_unborn(self, actor)
         with process.lock:
-            for actor in never_began:
-                self.shell.feed(events.Departed(actor))
             self.shell.feed(events.RetireAsked(abandons_tasks=True))
         deadline = deadline_after(GOODBYE_S)
         while not self._has_stopped() and time.monotonic() < deadline:

@@ -24,6 +24,7 @@ from lineage_stash.on_ray.replica_sets import (
     publish_set,
     residences,
 )
+from lineage_stash.on_ray.versions import check_versions
 from lineage_stash.store.contract import Level, ReplicaId, ReplicaSet
 from lineage_stash.store.placement import choose_nodes, promise, survived_nodes, wanted_replicas
 from lineage_stash.store.replica import FIRST_EPOCH
@@ -49,6 +50,7 @@ def ensure(*, storage: str | Path | None, spares: int, transport: str | None, re
     if replicas is not None and replicas < 1:
         raise ValueError(f"replicas={replicas} is no store: at least one is needed, and 3 survive the loss of a node")
     plane = ControlPlane()
+    check_versions(plane)
     settle_transport(plane, transport)
     settle_durability(plane, durability)
     settle_limits(plane, stash_cap_bytes, buffer_cap_bytes)
@@ -72,6 +74,7 @@ def ensure(*, storage: str | Path | None, spares: int, transport: str | None, re
             f"the coordinator did not start within {COME_UP_S:g} s: see the log of the actor '{COORDINATOR}' "
             "(ray list actors)"
         ) from error
+    check_versions(plane)  # those that were started now run with what their nodes have
 
 
 def found_store(plane: ControlPlane, folder: Path, option: int | None, archive: str | None,

@@ -1,13 +1,16 @@
 """Refs that are passed on, streams, and tasks: one scenario each, on real peers driven by hand."""
 
+from unittest.mock import ANY
+
 from lineage_stash.core import effects, events
 from lineage_stash.core.batch import Batch
 from lineage_stash.core.channel import Message
 from lineage_stash.core.entry import Assigned, Forwarded, Got, Ran
 from lineage_stash.core.history import Beginning, Decision, History
-from lineage_stash.core.ids import NOBODY, OF_PARCEL, OF_TASK, Incarnation, Index, PeerId, Ref, Round, Seqno
+from lineage_stash.core.ids import CANCELLED, NOBODY, OF_PARCEL, OF_TASK, Incarnation, Index, PeerId, Ref, Round, Seqno
 from lineage_stash.core.parcels import NO_STREAM, ORPHANED, Parcel, unwrap, wrap
 from lineage_stash.core.policy import Policy
+from lineage_stash.core.values import CANCELLATION
 from tests.core.builders import A, B, C, log_of, member, piece
 from tests.core.driving import Driven, message
 
@@ -213,6 +216,30 @@ def test_replayed_caller_gives_each_task_to_the_runner_that_had_it_in_the_order_
         a.handle(events.TaskSubmitted(payload))
     assert a.peer.counterpart(RUNNER).outbox.calls.kept == (b"one", b"zero")
     assert a.of(effects.OfferTask, ever=True) == [effects.OfferTask(2)]
+
+
+def test_task_that_was_cancelled_without_a_runner_is_answered_and_so_are_those_who_wait_for_it() -> None:
+    a = running()
+    a.handle(events.CallSubmitted(B, b"source"))
+    a.handle(events.TaskSubmitted(b"task", True, (Ref(B, 0),), 1))
+    a.handle(events.CallSubmitted(C, b"call", True, (Ref(NOBODY, 0, OF_TASK),)))
+    a.handle(events.TaskAssigned(0, CANCELLED))
+    assert parcels_of(a.sent, C) == [Parcel(0, NO_STREAM, CANCELLATION)]
+    a.handle(events.GetStarted((Ref(NOBODY, 0, OF_TASK),)))
+    assert answer(a) == (CANCELLATION,)
+    a.receive(message(B, A, replies=(b"value",)))
+    assert [each.receiver for each in a.sent if each.calls] == []
+    assert [entry for entry in a.logged if isinstance(entry, Assigned)] == [Assigned(0, CANCELLED, ANY, ())]
+
+
+def test_task_that_was_cancelled_without_a_runner_is_cancelled_in_a_replay() -> None:
+    history = History((Decision(Round(1), (Beginning(A, Incarnation(1), Index(1)),), (), "c"),))
+    a = running(history=history, entries=(Assigned(0, CANCELLED, 0, ()),))
+    a.handle(events.TaskSubmitted(b"task"))
+    assert a.of(effects.OfferTask, ever=True) == []
+    a.handle(events.TaskAssigned(0, CANCELLED))
+    a.handle(events.GetStarted((Ref(NOBODY, 0, OF_TASK),)))
+    assert answer(a) == (CANCELLATION,)
 
 
 def test_no_task_is_offered_before_the_replays_end() -> None:
