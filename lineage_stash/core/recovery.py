@@ -9,6 +9,8 @@ Rules:
   If another coordinator's decision is there, that one stands, and this round starts over on top of it.
 - A coordinator holds nothing that matters: another one may start at any time, and two may run.
 - What was handed over is a fact and stays one: evidence is kept while the round is open, whoever dies meanwhile.
+- A peer that only its user starts again is settled like any other, and then it is *away*: nobody is started for it, and
+  nobody waits for it, until it registers for the life that was decided.
 """
 
 from collections.abc import Callable
@@ -135,7 +137,7 @@ class Coordinator:
     def _on_members_read(self, event: events.MembersRead) -> None:
         if event.attempt != self.attempt:
             return
-        self.members = {member.peer: member for member in event.members if member.peer not in self.history.gone}
+        self.members = {member.peer: member for member in event.members if not self._is_out(member)}
         self.dead = {
             peer: incarnation for peer, incarnation in self.dead.items()
             if peer in self.members and incarnation == self.history.incarnation(peer)
@@ -145,6 +147,12 @@ class Coordinator:
         self.silent_ticks = 0
         self._ask_silent()
         self._proceed_if_all_answered()
+
+    def _is_out(self, member: Member) -> bool:
+        """Whether a peer is gone for good, or away."""
+        if member.peer in self.history.gone:
+            return True
+        return member.begun is not None and member.begun < self.history.incarnation(member.peer)
 
     def _silent(self) -> list[PeerId]:
         return [peer for peer in self.members if peer not in self.dead and peer not in self.answers]
@@ -278,8 +286,9 @@ class Coordinator:
 
     def _carry_out(self, decision: Decision) -> None:
         for beginning in decision.beginnings:
-            node = self.members[beginning.peer].node
-            self._emit(StartIncarnation(beginning.peer, beginning.incarnation, beginning.lower, node))
+            member = self.members[beginning.peer]
+            if not member.resumable:
+                self._emit(StartIncarnation(beginning.peer, beginning.incarnation, beginning.lower, member.node))
         begun = {beginning.peer: beginning.incarnation - 1 for beginning in decision.beginnings}
         for peer in self.members:
             incarnation = Incarnation(begun.get(peer, self.history.incarnation(peer)))
