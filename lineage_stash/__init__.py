@@ -31,12 +31,14 @@ if TYPE_CHECKING:
         shutdown,
         wait,
     )
-    from lineage_stash.on_ray.errors import NondeterminismError
+    from lineage_stash.on_ray.errors import NondeterminismError, RunFinishedError, RunInUseError
 
 _VERBS = frozenset((
     "ActorHandle", "ObjectID", "ObjectRef", "durability", "get", "get_actor", "get_runtime_context", "init",
     "is_initialized", "kill", "observe", "put", "remote", "set_durability", "shutdown", "wait",
 ))  # fmt: skip
+
+_ERRORS = frozenset(("NondeterminismError", "RunFinishedError", "RunInUseError"))
 
 _MODULES = frozenset(("actor", "exceptions", "util"))
 """Those of Ray's modules that have a counterpart here."""
@@ -44,7 +46,7 @@ _MODULES = frozenset(("actor", "exceptions", "util"))
 __all__ = [
     "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "put", "kill", "get_actor", "observe",
     "ObjectID", "ObjectRef", "ActorHandle", "get_runtime_context", "durability", "set_durability",
-    "NondeterminismError",
+    "NondeterminismError", "RunFinishedError", "RunInUseError",
 ]  # fmt: skip
 
 
@@ -60,8 +62,8 @@ def __getattr__(name: str) -> Any:
         return found
     if name in _MODULES:
         return import_module(f"lineage_stash.{name}")
-    if name == "NondeterminismError":
-        return import_module("lineage_stash.on_ray.errors").NondeterminismError
+    if name in _ERRORS:
+        return getattr(import_module("lineage_stash.on_ray.errors"), name)
     if name.startswith("__"):
         raise AttributeError(f"module 'lineage_stash' has no attribute {name!r}")
     return getattr(import_module("ray"), name)

@@ -40,6 +40,12 @@ LOOK_UP_TICKS = 8
 """How often an idle coordinator looks whether another one has decided something."""
 
 
+def is_out(member: Member, history: History) -> bool:
+    """Whether a peer is gone for good, or away: its user has not begun the life that was decided."""
+    is_away = member.begun is not None and member.begun < history.incarnation(member.peer)
+    return is_away or member.peer in history.gone
+
+
 class Phase(Enum):
     """Where a round stands."""
 
@@ -137,7 +143,7 @@ class Coordinator:
     def _on_members_read(self, event: events.MembersRead) -> None:
         if event.attempt != self.attempt:
             return
-        self.members = {member.peer: member for member in event.members if not self._is_out(member)}
+        self.members = {member.peer: member for member in event.members if not is_out(member, self.history)}
         self.dead = {
             peer: incarnation for peer, incarnation in self.dead.items()
             if peer in self.members and incarnation == self.history.incarnation(peer)
@@ -147,12 +153,6 @@ class Coordinator:
         self.silent_ticks = 0
         self._ask_silent()
         self._proceed_if_all_answered()
-
-    def _is_out(self, member: Member) -> bool:
-        """Whether a peer is gone for good, or away."""
-        if member.peer in self.history.gone:
-            return True
-        return member.begun is not None and member.begun < self.history.incarnation(member.peer)
 
     def _silent(self) -> list[PeerId]:
         return [peer for peer in self.members if peer not in self.dead and peer not in self.answers]

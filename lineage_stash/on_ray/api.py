@@ -6,6 +6,8 @@ applied exactly once, whichever process dies. What is not here falls through to 
 
 import atexit
 import inspect
+import os
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,6 +27,7 @@ from lineage_stash.on_ray.names import check_name, find_name
 from lineage_stash.on_ray.options import DECORATOR_ERROR, is_cython
 from lineage_stash.on_ray.present import Now, adopt, current, is_initialized
 from lineage_stash.on_ray.refs import ObjectRef
+from lineage_stash.on_ray.resumable import ResumableDriver
 from lineage_stash.on_ray.tasks import RemoteFunction
 from lineage_stash.shell import address_of
 
@@ -40,7 +43,7 @@ ObjectID = ObjectRef
 
 def init(address: str | None = None, *, storage: str | Path | None = None, replicas: int | None = None,
          durability: str | None = None, archive: str | None = None, spares: int = 1, transport: str | None = None,
-         stash_cap_bytes: int | None = None, buffer_cap_bytes: int | None = None,
+         stash_cap_bytes: int | None = None, buffer_cap_bytes: int | None = None, run_id: str | None = None,
          ignore_reinit_error: bool = False, **ray_options: Any) -> Context:  # fmt: skip
     """Start Ray or join it, as `ray.init` does, and the store and the coordinator with it.
 
@@ -57,6 +60,9 @@ def init(address: str | None = None, *, storage: str | Path | None = None, repli
     store; `buffer_cap_bytes` (128 MB) is how much of calls and replies it keeps in memory before it puts them on disk.
     `transport` is how processes talk: "wire" (the default) over connections of their own, "ray" by Ray's actor calls,
     for clusters whose nodes cannot connect to one another freely. It is the same for all of a cluster.
+    `run_id` makes this script one that can be resumed: started again with the same id after it was killed or has
+    failed, it does again what it had done, with the same outcome, and goes on (`docs/resume.md`). By default it is what
+    LINEAGE_STASH_RUN_ID says; without either the script cannot be resumed, and pays nothing for it.
     """
     with Now.lock:
         if Now.runtime is not None:
@@ -71,15 +77,25 @@ def init(address: str | None = None, *, storage: str | Path | None = None, repli
             services.ensure(storage=storage, spares=spares, transport=transport, replicas=replicas,
                             durability=durability, archive=archive, stash_cap_bytes=stash_cap_bytes,
                             buffer_cap_bytes=buffer_cap_bytes)  # fmt: skip
-            Now.runtime = Driver()
+            Now.runtime = _begin(run_id)
         except BaseException:
             if starts:
                 ray.shutdown()
             raise
         Now.owns_ray = starts
-    atexit.register(shutdown)
+    atexit.register(_leave_at_exit)
     return Context(found, shutdown)
 
+
+def _begin(run_id: str | None) -> Driver:
+    """Take part, as a run that has an id or as one that has none."""
+    if run_id is None and ray.get_runtime_context().worker.mode == ray.SCRIPT_MODE:
+        run_id = os.environ.get(RUN_ID) or None
+    return Driver.begin() if run_id is None else ResumableDriver.resume(run_id)
+
+
+RUN_ID = "LINEAGE_STASH_RUN_ID"
+"""What a script's run id is if it does not say: `ray job submit` sets it without a change to the script."""
 
 CALLED_TWICE = (
     "Maybe you called ray.init twice by accident? This error can be suppressed by passing in "
@@ -112,6 +128,16 @@ def shutdown(*, wait_for_processes: bool = False, _exiting_interpreter: bool = F
         if Now.owns_ray:
             Now.owns_ray = False
             ray.shutdown(wait_for_processes=wait_for_processes, _exiting_interpreter=_exiting_interpreter)
+
+
+def _leave_at_exit() -> None:
+    """Come to the end; a script that can be resumed, and that ends with an error, has not come to it."""
+    runtime = Now.runtime
+    if isinstance(runtime, ResumableDriver) and getattr(sys, "last_type", None) is not None:
+        Now.runtime = None
+        runtime.step_out()
+    else:
+        shutdown()
 
 
 # actors
@@ -161,7 +187,9 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
         return
     if not isinstance(actor, ActorHandle):
         raise ValueError(f"ray.kill() only supported for actors. For tasks, try ray.cancel(). Got: {type(actor)}.")
-    process = current().process
+    runtime = current()
+    process = runtime.process
+    runtime.about_to(f"kill {actor._peer}")
     if no_restart:
         with paused():
             process.kill(actor._peer, "it was killed")
