@@ -83,7 +83,8 @@ class Driver(Runtime):
         driver.namespace = ray.get_runtime_context().namespace
         driver.unreferenced = deque()
         policy = within_limits(POLICY, process.plane)
-        driver._enter(Peer(member, FIRST_INCARNATION, history, policy, ignored=ignored, spool=driver.spool.verbs))
+        peer_of_script = Peer(member, FIRST_INCARNATION, history, policy, ignored=ignored, spool=driver.spool.verbs)
+        driver._enter(peer_of_script, events.MainStarted())
         return driver
 
     def _open_store(self, history: History) -> None:
@@ -91,13 +92,13 @@ class Driver(Runtime):
         process.store = open_store(process.registry.present_set(), history, process.links, process.registry)
         self._reach_store()
 
-    def _enter(self, peer: Peer) -> None:
-        """Begin to act for the peer that the script is."""
+    def _enter(self, peer: Peer, first: object) -> None:
+        """Begin to act for the peer that the script is; what happens to it first."""
         process = self.process
         with process.lock:
             self.live(peer)
             self.shell.level = default_level(process.plane)
-            self.shell.feed(events.MainStarted())
+            self.shell.feed(first)
             process.links.reach(COORDINATOR)
             process.open_mail()
         process.start_steward()

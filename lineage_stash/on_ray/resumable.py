@@ -26,6 +26,7 @@ from lineage_stash.capture.here import here, paused
 from lineage_stash.core import effects, events
 from lineage_stash.core.digest import digest
 from lineage_stash.core.entry import Read, Scripted
+from lineage_stash.core.frontier import START
 from lineage_stash.core.history import History
 from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId
 from lineage_stash.core.peer import Peer
@@ -91,13 +92,30 @@ class ResumableDriver(LoggedRuntime, Driver):
         install.install()
         driver = cls(peer, Process(f"script-{token_hex(4)}"))
         try:
-            driver._begin()
+            driver._begin(events.MainStarted())
+            driver._recall_beginning()
         except BaseException:
             driver.process.close()
             raise
         return driver
 
-    def _begin(self) -> None:
+    @classmethod
+    def abandon(cls, run_id: str) -> None:
+        """Finish a run that is not to be resumed: its actors end, as after the end of its script."""
+        driver = cls(peer_of(run_id), Process(f"script-{token_hex(4)}"))
+        try:
+            if driver.process.registry.begun_life(driver.id) is None:
+                raise ValueError(f"there is no run {run_id!r} that could be resumed: see stash runs")
+            driver._begin(events.KillAsked(payloads.pack_death(f"The run {run_id!r} was abandoned."), START))
+            deadline = deadline_after(TAKE_OVER_S)
+            while driver.stopped is None and time.monotonic() < deadline:
+                driver.process.wait()
+            if driver.stopped is None:
+                raise RuntimeError(f"the run {run_id!r} could not be abandoned: the store does not answer")
+        finally:
+            driver.process.close()
+
+    def _begin(self, first: object) -> None:
         process = self.process
         member, history, ignored = self._take_life()
         assert member.begun is not None
@@ -111,8 +129,7 @@ class ResumableDriver(LoggedRuntime, Driver):
         self._note_run()
         durability = peer.durability
         process.has_unflushed = lambda: durability.has_unflushed
-        self._enter(peer)
-        self._recall_beginning()
+        self._enter(peer, first)
 
     def _take_life(self) -> tuple[Member, History, Dead]:
         """Claim the life that this process is to live; it may first have to be decided where the former one ended."""
@@ -121,6 +138,8 @@ class ResumableDriver(LoggedRuntime, Driver):
             if registry.has_finished(self.id):
                 raise self._finished()
             begun, present = registry.begun_life(self.id), registry.read_history().incarnation(self.id)
+            if begun is None and present > FIRST_INCARNATION:
+                raise self._finished()  # and was removed, but for what was decided about it
             address = address_of(self.id, present)
             if begun is None or begun < present or not registry.is_claimed(address):
                 member = Member(self.id, self.process.node, True, present)
