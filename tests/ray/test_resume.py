@@ -12,12 +12,19 @@ import pytest
 import ray as plain_ray
 
 import lineage_stash as ray
-from lineage_stash.cli.records import read_recoveries
+from lineage_stash.cli.holdings import Holdings
+from lineage_stash.cli.records import read, read_recoveries
+from lineage_stash.cli.runs import RunState, describe
+from lineage_stash.core.ids import PeerId
 from lineage_stash.on_ray.api import current
+from lineage_stash.on_ray.control_plane import ControlPlane
+from lineage_stash.on_ray.resumable import ResumableDriver
 from lineage_stash.testing import inject
 
 pytestmark = pytest.mark.ray
 
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "docs/examples/resume.py"
 WITHIN_S = 60.0
 
 PROGRAM = """
@@ -195,6 +202,43 @@ def test_run_that_is_in_use_is_refused_and_one_that_failed_can_be_resumed(tmp_pa
     code, said, err = script.run("go on\n")
     assert code == 0, err
     assert said == [line, "end 2\n"]
+
+
+def test_page_about_resuming_shows_the_example_that_is_run(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shown,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/resume.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert shown == EXAMPLE.read_text(encoding="utf-8")
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setenv("CRASH", "1")
+    said = []
+    for code in (-signal.SIGKILL, 0):
+        ran = subprocess.run(
+            [sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=WITHIN_S, check=False
+        )
+        assert ran.returncode == code, ran.stderr
+        said.append([line for line in ran.stdout.splitlines() if line[0].isdecimal() or line.startswith("began")])
+        monkeypatch.delenv("CRASH", raising=False)
+    assert said[0][-1] == "4 10"
+    assert said[1][: len(said[0])] == said[0]
+    assert said[1][-1] == "9 45"
+
+
+def test_run_that_is_abandoned_is_finished_and_its_actors_end(tmp_path: Path, address: str) -> None:
+    script = Script(tmp_path, address, "abandoned", HOLDING)
+    script.run_until("holding")
+    plane = current().process.plane
+    inject.wait_until(
+        lambda: state_of_run(plane, "driver-abandoned") is RunState.AWAY, "the end of the script", WITHIN_S
+    )
+    ResumableDriver.abandon("abandoned")
+    inject.wait_until(
+        lambda: plane.get("retired/driver-abandoned/Counter-1") is not None, "the end of its actor", WITHIN_S
+    )
+    assert state_of_run(plane, "driver-abandoned") is RunState.ENDED
+    assert "RunFinishedError" in script.run()[2]
+
+
+def state_of_run(plane: ControlPlane, run: str) -> RunState:
+    return describe(PeerId(run), read(plane), Holdings({}, {})).state
 
 
 def test_run_id_that_cannot_be_one_is_refused(tmp_path: Path, address: str) -> None:
