@@ -10,8 +10,9 @@ Rules:
 
 import asyncio
 import hashlib
+import sys
 import threading
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -119,7 +120,9 @@ class ObjectRef:
         """Whether it stands for nothing: it never does."""
         return False
 
-    def __del__(self) -> None:
+    def __del__(self, _is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if _is_finalizing():  # the globals of this module may be gone already
+            return
         if self.lent:
             give_away(self.lent)
         if self._whole is None and self.ref is not None and self._is_known_to_peer:
