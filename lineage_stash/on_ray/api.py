@@ -91,7 +91,13 @@ def _begin(run_id: str | None) -> Driver:
     """Take part, as a run that has an id or as one that has none."""
     if run_id is None and ray.get_runtime_context().worker.mode == ray.SCRIPT_MODE:
         run_id = os.environ.get(RUN_ID) or None
-    return Driver.begin() if run_id is None else ResumableDriver.resume(run_id)
+    if run_id is None:
+        return Driver.begin()
+    node = ray.get_runtime_context().worker.node
+    if node is not None and node.is_head():
+        print("lineage_stash: this script has started its cluster, which ends with it: to resume the run "
+              f"{run_id!r}, have it join one that stays (`ray start --head`)", file=sys.stderr)  # fmt: skip
+    return ResumableDriver.resume(run_id)
 
 
 RUN_ID = "LINEAGE_STASH_RUN_ID"

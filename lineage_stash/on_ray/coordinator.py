@@ -29,7 +29,7 @@ from lineage_stash.on_ray.moving import Moving
 from lineage_stash.on_ray.node_watch import NodeWatch
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
 from lineage_stash.on_ray.recoveries import Recoveries
-from lineage_stash.on_ray.registry import COORDINATOR
+from lineage_stash.on_ray.registry import COORDINATOR, Place
 from lineage_stash.on_ray.replica_watch import ReplicaWatch
 from lineage_stash.ports import Frame
 from lineage_stash.shell import Shell, address_of, open_store
@@ -230,12 +230,23 @@ class Office:
         elif "beat" in said:
             self.nodes.on_beat(link.introduction or "")
         elif "abandoned" in said:
-            if said["abandoned"] not in self.process.links.open:
-                self._suspect(said["abandoned"], "nobody is there, and its script was started again")
+            self._look_for_abandoned(said["abandoned"])
         elif "status" in said:
             links = sorted(self.process.links.open)
             answer = {"links": links, "spares": len(self.hosting.usable_spares), "phase": self.machine.phase.name}
             link.send(Kind.CONTROL, json.dumps({"status": answer}).encode())
+
+    def _look_for_abandoned(self, address: str) -> None:
+        """A life was claimed by a process that may have died before it could be reached; others die as all do."""
+        registry = self.process.registry
+
+        def judge(place: Place | None) -> None:
+            if place is None:
+                self._suspect(address, "it was claimed, and nobody has come up")
+            else:
+                self.process.links.reach(address)
+
+        registry.ask(lambda: registry.place_of(address), judge)
 
     def _reap(self) -> None:
         """The actors of a driver that is gone are not wanted any more; also those of before a restart of this one."""

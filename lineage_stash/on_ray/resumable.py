@@ -46,9 +46,9 @@ from lineage_stash.shell import address_of
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
-ABANDONED_S = 5.0
-"""How long a former life may say nothing before the coordinator is told that nobody is there: longer than a script
-takes from its claim to its first word."""
+ABANDONED_S = 10.0
+"""How long a life that was claimed may not be there before the coordinator is asked to look: a script can be reached
+moments after its claim, unless it died in between."""
 
 TAKE_OVER_S = 60.0
 """How long to wait for the end of a former life; it is decided in well under a second where a store answers."""

@@ -71,8 +71,10 @@ say("end", ray.get(ledger.read.remote()))
 """
 
 HOLDING = """
-import sys, threading
+import os, sys, threading
 import lineage_stash as ray
+
+os.environ["LINEAGE_STASH_RUN_ID"] = sys.argv[2]
 
 @ray.remote
 class Counter:
@@ -82,7 +84,7 @@ class Counter:
         self.value += 1
         return self.value
 
-ray.init(address=sys.argv[1], run_id=sys.argv[2], log_to_driver=False)
+ray.init(address=sys.argv[1], log_to_driver=False)
 counter = Counter.remote()
 refused = []
 
