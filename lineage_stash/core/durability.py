@@ -268,12 +268,15 @@ class Durability:
             return False
         if self.killed:
             return True
-        if self.program.busy or self.program.values.waiting:
-            return False
+        return not self.program.busy and not self.program.values.waiting and not self.in_need
+
+    @property
+    def in_need(self) -> list[PeerId]:
+        """Whom this peer cannot leave behind yet: what they need of it is in no record."""
         others = [counterpart for counterpart in self.counterparts.values() if not counterpart.gone]
         if not self.member.replayable:
-            return all(other.needs_nothing for other in others)
-        return all(other.outbox.answered >= other.outbox.calls.upper for other in others)
+            return [other.peer for other in others if not other.needs_nothing]
+        return [other.peer for other in others if other.outbox.answered < other.outbox.calls.upper]
 
     def try_to_leave(self) -> Retire | None:
         """Leave, or take the last checkpoint, if it is time."""

@@ -380,6 +380,7 @@ class Peer:
             self.program.values.on_replies(counterpart, *replies_in_record(event.record, self.id))
             self.program.values.fail_rest(counterpart, event.record.state)
         self.program.values.orphan(counterpart)
+        self.program.check_for_all_of(counterpart)
 
     # time and rounds
 
@@ -413,6 +414,9 @@ class Peer:
         if self.ticks % LOOK_UP_TICKS == 0:
             for giver in self.program.awaited_givers:
                 self._emit(FindRecord(giver))
+            if self.durability.retiring:  # whoever needed something may have retired without a word
+                for other in self.durability.in_need:
+                    self._emit(FindRecord(other))
         self.durability.poll()
         self._try_to_leave()
 

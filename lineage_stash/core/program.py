@@ -394,6 +394,11 @@ class Program:
             return None
         return self.script[0].caller
 
+    def check_for_all_of(self, caller: Counterpart) -> None:
+        """A caller is over: if it has not left the call that the replay waits for, because it strayed, nobody has it."""
+        if self.missing_caller == caller.peer and not caller.inbox.queue:
+            self._stray(f"the end of what {caller.peer} has left", _described(self.script[0]))
+
     def _recalled(self) -> None:
         self.script.popleft()
         self._remaining -= 1 + self._skipped.popleft()

@@ -65,7 +65,6 @@ class Driver(Runtime):
         self.run: dict[str, Any] = {}
         self.created = 0
         self.submitted = 0
-        self._ending = False
         process.on_cut_off = self.stop
 
     @classmethod
@@ -158,7 +157,8 @@ class Driver(Runtime):
         packed = self.pack(method, args, kwargs, lent)
         self.prepare_submission(packed[0], callee)
         ref = ObjectRef(self, self._ask(events.CallSubmitted(callee, *packed)))
-        ref.lent = lent
+        if lent:
+            ref.lent = lent
         return ref
 
     def prepare_submission(self, payload: bytes, callee: PeerId | None) -> None:
@@ -245,16 +245,15 @@ class Driver(Runtime):
         """
         program = self.peer.program
         assert self.unreferenced is not None, "it was set when this script began"
-        while self.unreferenced and not program.at_cap and program.held_back is None and not self._has_stopped():
-            self._ending = True
-            try:
+        if not self.unreferenced:
+            return
+        resume = self._orders[effects.Resume]
+        self._orders[effects.Resume] = _ignore  # nobody waits for these answers, and somebody may wait for another one
+        try:
+            while self.unreferenced and not program.at_cap and program.held_back is None and not self._has_stopped():
                 self.shell.feed(events.CallSubmitted(self.unreferenced.popleft(), TERMINATE_CALL, wanted=False))
-            finally:
-                self._ending = False
-
-    def _resume(self, effect: effects.Resume) -> None:
-        if not self._ending:  # then nobody waits for the answer, and somebody else may wait for another one
-            super()._resume(effect)
+        finally:
+            self._orders[effects.Resume] = resume
 
     def leave(self, actors: list[PeerId]) -> None:
         """Have the actors of this script end, wait until nobody needs it, and go."""
@@ -284,3 +283,7 @@ class Driver(Runtime):
         process.plane.put(f"runs/{self.id}", json.dumps({**self.run, "ended_at": time.time()}).encode())
         if not self._has_stopped():
             print("lineage_stash: left without a goodbye: the store did not answer in time", file=sys.stderr)
+
+
+def _ignore(_effect: effects.Effect) -> None:
+    """For answers that nobody waits for."""

@@ -350,6 +350,8 @@ class Life(LoggedRuntime):
         """
         assert self.call is not None
         program = self.peer.program
+        if program.repeats and program.script and type(program.script[0]) is Ran:
+            return None  # the usual case in a long replay, where it has to be quick
         if program.repeats and not any(isinstance(entry, Ran) for entry in program.script):
             key = f"{self._attempts_key()}/{self.incarnation:08d}"
             self.process.plane.put(key, payloads.name_of(self.call.payload).encode())

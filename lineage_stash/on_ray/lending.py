@@ -34,7 +34,9 @@ class _Now(threading.local):
 
     lent: "list[Tie] | None" = None
     """The handles in the call that is being packed, so far."""
+    runs_call = False
     borrowed: "Borrowed | None" = None
+    """The handles that came with the call that runs, if there are any."""
 
 
 class Borrowed:
@@ -89,10 +91,11 @@ class Tie:
 
     def note_received(self) -> None:
         """This one came from somebody else, perhaps with the call that runs here."""
-        borrowed = _now.borrowed
-        if borrowed is not None:
-            self.borrowed = borrowed
-            borrowed.ties.append((self.peer, weakref.ref(self)))
+        if _now.runs_call:
+            if _now.borrowed is None:
+                _now.borrowed = Borrowed()
+            self.borrowed = _now.borrowed
+            self.borrowed.ties.append((self.peer, weakref.ref(self)))
 
 
 _now = _Now()
@@ -103,16 +106,16 @@ def begin_lending(lent: list[Tie] | None) -> None:
     _now.lent = lent
 
 
-def begin_borrowing() -> Borrowed:
+def begin_borrowing() -> None:
     """From here on this thread runs a call."""
-    borrowed = _now.borrowed = Borrowed()
-    return borrowed
+    _now.runs_call = True
 
 
-def end_borrowing(borrowed: Borrowed, reply: bytes, owes: Owes) -> bytes:
+def end_borrowing(reply: bytes, owes: Owes) -> bytes:
     """The call is over: its reply, with what became of its handles if it had any."""
-    _now.borrowed = None
-    if not borrowed.ties:
+    _now.runs_call = False
+    borrowed, _now.borrowed = _now.borrowed, None
+    if borrowed is None:
         return reply
     return b"".join((_HEAD, CAME_BACK if borrowed.came_back(owes) else KEPT, reply))
 

@@ -24,6 +24,8 @@ PLAIN = 1
 _PLAIN = bytes((PLAIN,))
 _OPAQUE = bytes((OPAQUE,))
 LONGEST_HEAD = 255
+NAMED_ARGUMENTS = 3
+"""How many parts a plain call has if some of its arguments are named."""
 LARGEST_PLAIN_BYTES = 16 * 1024
 """Larger strings are treated as opaque: a checksum of a megabyte costs more than the call."""
 MOST_PLAIN_ITEMS = 32
@@ -119,16 +121,23 @@ def _opaque(head: bytes, *body: bytes) -> bytes:
 # calls
 
 
-def pack_call(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """A call of a method."""
+def pack_plain_call(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
+    """A call of a method whose arguments are plain: there is nothing in them that anybody could refer to."""
     for value in args:
         if not _is_plain(value):
-            break
-    else:
-        if not kwargs:
-            return _PLAIN + marshal.dumps((method, args), MARSHAL_VERSION)
-        if all(map(_is_plain, kwargs.values())):
-            return _PLAIN + marshal.dumps((method, args, kwargs), MARSHAL_VERSION)
+            return None
+    if not kwargs:
+        return _PLAIN + marshal.dumps((method, args), MARSHAL_VERSION)
+    if all(map(_is_plain, kwargs.values())):
+        return _PLAIN + marshal.dumps((method, args, kwargs), MARSHAL_VERSION)
+    return None
+
+
+def pack_call(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """A call of a method whose arguments may be anything."""
+    plain = pack_plain_call(method, args, kwargs)
+    if plain is not None:
+        return plain
     kinds = ",".join([type(value).__qualname__ for value in (*args, *kwargs.values())])
     head = f"{method}({kinds})".encode()
     if len(args) == 1 and not kwargs:
@@ -144,8 +153,8 @@ def _text(method: str) -> bytes:
 def unpack_call(payload: bytes) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     """The method, its arguments and its keyword arguments."""
     if payload[0] == PLAIN:
-        method, args, *rest = marshal.loads(memoryview(payload)[1:])
-        return method, args, rest[0] if rest else {}
+        call = marshal.loads(payload[1:])
+        return call if len(call) == NAMED_ARGUMENTS else (*call, {})
     start = HEAD_STARTS + payload[1]
     method, body = _named(payload, start)
     if payload[start] == ord("1"):
@@ -202,10 +211,16 @@ def is_error(reply: bytes) -> bool:
     return not reply or (reply[0] == OPAQUE and reply[HEAD_STARTS : HEAD_STARTS + 1] in FAILURES)
 
 
+def pack_plain_value(value: Any) -> bytes | None:
+    """A value that is plain: there is nothing in it that anybody could refer to."""
+    return _PLAIN + marshal.dumps(value, MARSHAL_VERSION) if _is_plain(value) else None
+
+
 def pack_value(value: Any) -> bytes:
     """What a call returned, what a reading said, or a state."""
-    if _is_plain(value):
-        return _PLAIN + marshal.dumps(value, MARSHAL_VERSION)
+    plain = pack_plain_value(value)
+    if plain is not None:
+        return plain
     return _opaque(VALUE + type(value).__qualname__.encode(), *_pickle(value))
 
 
@@ -234,12 +249,22 @@ def pack_death(text: str, *, strayed: bool = False) -> bytes:
     return _opaque(STRAYED if strayed else DIED, text.encode())
 
 
+def is_plain(reply: bytes) -> bool:
+    """Whether it is a value that is plain."""
+    return reply[:1] == _PLAIN
+
+
+def unpack_plain(reply: bytes) -> Any:
+    """A plain value."""
+    return marshal.loads(reply[1:])
+
+
 def unpack_value(reply: bytes) -> Any:
     """The value, or raise what the call raised."""
     if not reply:
         raise RefOrphaned
     if reply[0] == PLAIN:
-        return marshal.loads(memoryview(reply)[1:])
+        return unpack_plain(reply)
     start = HEAD_STARTS + reply[1]
     kind = reply[HEAD_STARTS : HEAD_STARTS + 1]
     body = memoryview(reply)[start:]

@@ -88,9 +88,9 @@ class ActorProgram:
 
     def run(self, payload: bytes, caller: PeerId) -> Reply:
         """Run a call; its reply, whether it returned or raised, and the refs in it."""
-        borrowed = begin_borrowing()
+        begin_borrowing()
         reply, passed = self._run(payload, caller)
-        return end_borrowing(borrowed, reply, self.runtime.awaits_answer), passed
+        return end_borrowing(reply, self.runtime.awaits_answer), passed
 
     def _run(self, payload: bytes, caller: PeerId) -> Reply:
         method, runtime = "", self.runtime

@@ -10,9 +10,8 @@ Rules:
 
 import asyncio
 import hashlib
-import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -120,19 +119,20 @@ class ObjectRef:
         """Whether it stands for nothing: it never does."""
         return False
 
-    def __del__(self, _is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if _is_finalizing():  # the globals of this module may be gone already
-            return
+    def __del__(self) -> None:
+        if is_parceled is None:
+            return  # type: ignore[unreachable]  # not where an interpreter ends, which has cleared its modules
         if self.lent:
             give_away(self.lent)
-        if self._whole is None and self.ref is not None and self._is_known_to_peer:
-            self._runtime.on_dropped(self.ref, self._reply, self._inner)
+        ref = self.ref
+        if ref is not None and self._whole is None and self._is_known_to_peer:
+            self._runtime.on_dropped(ref, self._reply, self._inner)
 
     @property
     def _is_known_to_peer(self) -> bool:
         """Whether the peer has the value, or will have it: a plain reply that was taken is here alone."""
-        reply = self._reply
-        return self.ref is not None and (reply is None or self.ref.kind == OF_PARCEL or is_parceled(reply))
+        ref, reply = self.ref, self._reply
+        return ref is not None and (reply is None or ref.kind == OF_PARCEL or is_parceled(reply))
 
     def to_pass(self) -> Passed:
         """What the peer needs to pass this on."""

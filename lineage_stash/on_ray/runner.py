@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from lineage_stash.capture.here import paused
 from lineage_stash.on_ray.functions import load_function, read_function
 from lineage_stash.on_ray.program import ActorProgram
 from lineage_stash.on_ray.runtime import Runtime
@@ -39,9 +40,11 @@ class TaskProgram(ActorProgram):
                 process.registry.ask(partial(process.kill, actor, "the task that created it has dropped its handle"))
 
     def function(self, method: str) -> Callable[..., Any]:
-        """The function with this digest."""
-        return load_function(self.runtime.process.plane, method)
+        """The function with this digest; looking for it is no part of the call."""
+        with paused():
+            return load_function(self.runtime.process.plane, method)
 
     def title(self, method: str) -> str:
         """The name of the function."""
-        return read_function(self.runtime.process.plane, method).name
+        with paused():
+            return read_function(self.runtime.process.plane, method).name

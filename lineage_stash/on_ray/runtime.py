@@ -173,6 +173,9 @@ class Runtime(ABC):
 
         The handles in it are added to `lent`; without one they are given away.
         """
+        plain = payloads.pack_plain_call(method, args, kwargs)
+        if plain is not None:
+            return plain, True, (), 0
         found: list[ObjectRef] = []
         for value in args:
             if type(value) is ObjectRef:
@@ -229,6 +232,10 @@ class Runtime(ABC):
 
     def pack_result(self, value: Any, returns: int | str) -> Reply:
         """What a call returned, as one value or as several."""
+        if returns == 1:
+            plain = payloads.pack_plain_value(value)
+            if plain is not None:
+                return plain, ()
         found: list[ObjectRef] = []
         with passing(found):
             if returns in (0, 1):
@@ -287,10 +294,11 @@ class Runtime(ABC):
 
     def get_all(self, refs: Sequence[ObjectRef], timeout_s: float | None) -> list[Any]:
         """The values of several refs."""
-        missing = {id(ref.claim): ref.claim for ref in refs if ref.claim._reply is None}
+        claims = [ref if ref._whole is None else ref._whole for ref in refs]
+        missing = {id(claim): claim for claim in claims if claim._reply is None}
         if missing:
             self.fetch(tuple(missing.values()), timeout_s)
-        return [self._open(ref.claim, ref._part) for ref in refs]
+        return [self._open(claim, ref._part) for claim, ref in zip(claims, refs, strict=True)]
 
     def _reply_of(self, ref: ObjectRef) -> bytes:
         claim = ref.claim
@@ -307,6 +315,8 @@ class Runtime(ABC):
         """The value in a reply that is here; the refs in it are the same however often it is opened."""
         reply = claim._reply
         assert reply is not None, "only what is here can be opened"
+        if part == WHOLE and not claim.lent and payloads.is_plain(reply):
+            return payloads.unpack_plain(reply)
         inner, first, count = unwrap(reply)
         if claim.lent:
             settle(claim.lent, inner)

@@ -25,6 +25,10 @@ TICK_MS = 20
 INLINE_BYTES = 6
 MOST_INLINE_BYTES = 1 << 20
 CHUNK_BYTES = 4
+RUNNERS_PER_LIFE = 100
+"""A peer's next life has its tasks run by others: those of before may have been asked to retire."""
+LET_GO_SHARE = 0.2
+"""How likely an idle runner is let go at each tick of whoever it works for."""
 
 
 def cut_small(content: Buffer) -> list[Buffer]:
@@ -50,6 +54,8 @@ class Process:
         self.succession: Succession | None = None
         self.successions = 0
         self._tick_pending = False
+        self.let_go: dict[PeerId, None] = {}
+        """Runners of this peer's that get no further task."""
 
     # start
 
@@ -127,6 +133,10 @@ class Process:
         if self.shell is not None:
             self.shell.on_frame(frame)
 
+    def on_retire_asked(self) -> None:
+        """Whoever this process runs tasks for has no more of them."""
+        self._feed(events.RetireAsked())
+
     def on_replica_answer(self, replica: int, number: int, frame: bytes) -> None:
         """A replica has answered."""
         reply = codec.decode(frame)
@@ -147,6 +157,8 @@ class Process:
         self.world.steps += 1
         if self.shell is not None:
             self.shell.tick()
+            if self.world.schedule.retires and "@" in self.address and self.alive and not self.peer.program.script:
+                self._let_go()
         else:
             self.store.on_ticked()
         if self.succession is not None:
@@ -315,12 +327,23 @@ class Process:
 
     def _assign(self, task: int) -> None:
         """Give a task to a runner of this peer's that has nothing to do; a new one, where there is none."""
-        number = 0
-        while (outbox := self.peer.counterpart(runner_name(self.name, number)).outbox).answered < outbox.calls.upper:
+        number = self.peer.incarnation * RUNNERS_PER_LIFE if self.world.schedule.retires else 0
+        while runner_name(self.name, number) in self.let_go or self._owes(runner_name(self.name, number)):
             number += 1
         runner = runner_name(self.name, number)
         self.world.start_runner(runner)
         self._feed(events.TaskAssigned(task, runner))
+
+    def _owes(self, runner: PeerId) -> bool:
+        counterpart = self.peer.counterparts.get(runner)
+        return counterpart is not None and counterpart.outbox.answered < counterpart.outbox.calls.upper
+
+    def _let_go(self) -> None:
+        """Ask runners of this peer's to retire that have nothing to do; one that does not hear it is asked again."""
+        for runner in self.world.runners_of(self.name):
+            if runner in self.let_go or (not self._owes(runner) and self.world.draw.random() < LET_GO_SHARE):
+                self.let_go[runner] = None
+                self.world.ask_to_retire(runner)
 
     def _go_on(self, answer: object) -> None:
         assert self.running is not None

@@ -64,6 +64,8 @@ class Schedule(NamedTuple):
     """At which steps somebody wants another replica set although nobody was lost: one replaced, or three for one."""
     fragile: bool = False
     """The first replica that is brought up loses its disk while it joins, or soon after."""
+    retires: bool = False
+    """Runners that have answered are asked to retire, whatever they are doing by then: replaying, for instance."""
 
 
 FAULT_KINDS = (
@@ -77,6 +79,8 @@ STORE_SALT = 0x5707E
 REFS_SALT = 0x2EF5
 RESUME_SALT = 0xA6A1
 MOST_REPLICAS = 3
+RETIRING_SHARE = 0.3
+"""Of the worlds with tasks: in the others runners are there to the end, so that they can be looked at."""
 
 
 def draw_schedule(seed: int) -> Schedule:
@@ -88,7 +92,7 @@ def draw_schedule(seed: int) -> Schedule:
     drivers = tuple(
         driver._replace(plan=with_refs(apart, driver.plan, schedule.actors, -1)) for driver in schedule.drivers
     )
-    return schedule._replace(drivers=drivers)
+    return schedule._replace(drivers=drivers, retires=apart.random() < RETIRING_SHARE)
 
 
 def _draw_schedule(seed: int) -> Schedule:

@@ -22,7 +22,7 @@ from lineage_stash.store.contract import ReplicaId, ReplicaSet, Ticket
 from lineage_stash.store.replica import FIRST_EPOCH, Replica
 from lineage_stash.testing.checker import Checker
 from lineage_stash.testing.process import Process
-from lineage_stash.testing.programs import actor_name
+from lineage_stash.testing.programs import actor_name, runner_name
 from lineage_stash.testing.schedule import Driver, Fault, Schedule
 
 NOTICE_MS = 15
@@ -138,6 +138,8 @@ class World:
     def quiet(self) -> bool:
         """Whether every actor lives, has caught up, runs nothing, and has all its lineage committed."""
         for name in (*map(actor_name, range(self.schedule.actors)), *self.runners):
+            if name in self.retired:
+                continue
             process = self.current(name)
             if process is None or process.shell is None or not process.alive:
                 return False
@@ -204,6 +206,24 @@ class World:
             self.runners[name] = None
             self.register(Member(name, NodeId(f"n{self.draw.randrange(self.schedule.nodes)}"), True))
             self.start(name)
+
+    def runners_of(self, caller: PeerId) -> list[PeerId]:
+        """The runners of one peer's tasks that have not retired."""
+        prefix = runner_name(caller, 0)[:-1]
+        return [
+            name for name in self.runners
+            if name.startswith(prefix) and name[len(prefix) :].isdigit() and name not in self.retired
+        ]  # fmt: skip
+
+    def ask_to_retire(self, runner: PeerId) -> None:
+        """Have the newest life of a runner told that it is no longer wanted; nobody answers if it is not there."""
+        if not self.loses():
+            self.later(self.delay(), lambda: self._told_to_retire(runner))
+
+    def _told_to_retire(self, runner: PeerId) -> None:
+        process = self.current(runner)
+        if process is not None:
+            process.when_awake(process.on_retire_asked)
 
     @property
     def coordinator(self) -> str | None:

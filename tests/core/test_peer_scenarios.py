@@ -8,6 +8,7 @@ from lineage_stash.core.batch import Batch
 from lineage_stash.core.checkpoint import CallsTo, Checkpoint
 from lineage_stash.core.entry import ENTRY_OVERHEAD_BYTES, Entry, Ran, Read, Waited
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Index, Ref, Round, Seqno
+from lineage_stash.core.peer import LOOK_UP_TICKS
 from lineage_stash.core.policy import Policy
 from tests.core.builders import A, B, C, D, decision, history_of, log_of, member, piece
 from tests.core.driving import Driven, message
@@ -397,6 +398,18 @@ def test_record_of_a_retired_caller_serves_a_replay() -> None:
     assert b.ran == [b"x", b"y"]
 
 
+def test_replay_ends_when_its_caller_is_over_and_has_not_left_the_call() -> None:
+    b = reborn(*life_after(b"x", b"y"))
+    calls = CallsTo(Seqno(0), Seqno(1), (b"x",), Seqno(1), (), ())
+    b.handle(events.Departed(A))
+    b.handle(events.RecordLoaded(Checkpoint(A, FIRST_INCARNATION, Index(0), b"", 0, ((B, calls),), (), (), 0, True)))
+    assert b.of(effects.ReportFault) == []
+    b.handle(events.CallFinished(b"x"))
+    b.handle(events.RecordLoaded(Checkpoint(A, FIRST_INCARNATION, Index(0), b"", 0, ((B, calls),), (), (), 0, True)))
+    (fault,) = b.of(effects.ReportFault)
+    assert "it came to the end of what a has left, where the log has call #1 of a" in fault.text
+
+
 def test_payload_in_the_own_log_is_replayed_without_its_caller() -> None:
     first = Driven(B)
     first.receive(message(A, B, b"x", hello=member(A, replayable=False)))
@@ -467,6 +480,22 @@ def test_retirement_that_is_asked_for_during_a_new_call_waits_for_its_end() -> N
     b.handle(events.CallFinished(b"reply"))
     b.handle(events.Ticked())
     assert b.of(effects.StoreCheckpoint, ever=True) != []
+
+
+def test_driver_does_not_wait_for_a_callee_that_has_retired_without_a_word() -> None:
+    a = Driven(A, replayable=False)
+    a.handle(events.MainStarted())
+    a.handle(events.CallSubmitted(B, b"x"))
+    a.receive(message(B, A, replies=(b"reply",)))
+    a.handle(events.RetireAsked())
+    a.handle(events.Ticked())
+    a.receive(message(B, A, number=1)._replace(acknowledged=9))
+    for _ in range(LOOK_UP_TICKS):
+        a.handle(events.Ticked())
+    assert a.of(effects.FindRecord, ever=True) == [effects.FindRecord(B)]
+    a.handle(events.Departed(B))
+    a.handle(events.Ticked())
+    assert a.of(effects.Retire, ever=True) == [effects.Retire()]
 
 
 # the end of a life

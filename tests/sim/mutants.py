@@ -634,3 +634,14 @@ def _(original: Any, self: IncomingParcels, number: int) -> Any:
     if number < self.frontier:
         self.frontier = number
     return original(self, number)
+
+
+def with_retiring_runners(schedule: Schedule) -> bool:
+    """Whether runners are asked to retire that may be replaying by then."""
+    return schedule.retires and bool(schedule.faults) and "'task'" in repr([driver.plan for driver in schedule.drivers])
+
+
+@mutant("end the call that runs when retirement is asked for", ("5 nondeterminism", "3 replay equality", *GETS_LOST),
+        Program, "end_main", with_retiring_runners, first_seed=5700)  # fmt: skip
+def _(original: Any, self: Program) -> None:
+    self.busy = False
