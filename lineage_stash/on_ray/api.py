@@ -68,7 +68,7 @@ def init(address: str | None = None, *, storage: str | Path | None = None, repli
         if Now.runtime is not None:
             if not ignore_reinit_error:
                 raise RuntimeError(CALLED_TWICE)
-            return Context(_join(), shutdown)
+            return Context(_join(), _leave)
         starts = not ray.is_initialized()
         if ray_options and not starts and not ignore_reinit_error:
             raise RuntimeError(f"Ray runs in this process already, without {', '.join(ray_options)}. {CALLED_TWICE}")
@@ -84,7 +84,7 @@ def init(address: str | None = None, *, storage: str | Path | None = None, repli
             raise
         Now.owns_ray = starts
     atexit.register(_leave_at_exit)
-    return Context(found, shutdown)
+    return Context(found, _leave)
 
 
 def _begin(run_id: str | None) -> Driver:
@@ -137,13 +137,15 @@ def shutdown(*, wait_for_processes: bool = False, _exiting_interpreter: bool = F
 
 
 def _leave_at_exit() -> None:
-    """Come to the end; a script that can be resumed, and that ends with an error, has not come to it."""
+    _leave(failed=getattr(sys, "last_type", None) is not None)
+
+
+def _leave(*, failed: bool) -> None:
+    """Come to the end; a script that can be resumed, and that has failed or was told to end, has not come to it."""
     runtime = Now.runtime
-    if isinstance(runtime, ResumableDriver) and getattr(sys, "last_type", None) is not None:
-        Now.runtime = None
+    if isinstance(runtime, ResumableDriver) and (failed or runtime.was_told_to_end):
         runtime.step_out()
-    else:
-        shutdown()
+    shutdown()
 
 
 # actors

@@ -12,6 +12,7 @@ Rules:
 import json
 import random
 import re
+import signal
 import sys
 import threading
 import time
@@ -73,6 +74,7 @@ class ResumableDriver(LoggedRuntime, Driver):
     def __init__(self, peer: PeerId, process: Process) -> None:
         super().__init__(peer, process)
         self.fault = ""
+        self.was_told_to_end = False
         self.started_at = time.monotonic()
         self._belongings = Belongings()
         self._thread = threading.get_ident()
@@ -93,6 +95,7 @@ class ResumableDriver(LoggedRuntime, Driver):
         driver = cls(peer, Process(f"script-{token_hex(4)}"))
         try:
             driver._begin(events.MainStarted())
+            driver._notice_termination()
             driver._recall_beginning()
         except BaseException:
             driver.process.close()
@@ -204,6 +207,18 @@ class ResumableDriver(LoggedRuntime, Driver):
         if started_at is not None:
             self.run |= {"started_at": started_at, "resumed_at": self.run["started_at"]}
             self.process.plane.put(f"runs/{self.id}", json.dumps(self.run).encode())
+
+    def _notice_termination(self) -> None:
+        """Whoever is told to end, by `ray job stop` for example, has not come to the end; Ray makes it an exit."""
+        handler = signal.getsignal(signal.SIGTERM)
+        if not callable(handler) or threading.current_thread() is not threading.main_thread():
+            return
+
+        def on_terminated(number: int, frame: Any) -> None:
+            self.was_told_to_end = True
+            handler(number, frame)
+
+        signal.signal(signal.SIGTERM, on_terminated)
 
     def _recall_beginning(self) -> None:
         """What this process has in common with every other life of the run: a namespace, and how generators stand."""
@@ -331,7 +346,9 @@ class ResumableDriver(LoggedRuntime, Driver):
     def step_out(self) -> None:
         """Go without an end: the run can be resumed."""
         here.recorder = None
-        self.process.close()
+        if self.stopped is not None:
+            return
+        self.stopped = "its script has ended without coming to its end"
         print(f"lineage_stash: the run {self.run_id!r} is not finished: start the script again with the same run id to "
               "go on", file=sys.stderr)  # fmt: skip
 

@@ -189,7 +189,9 @@ def test_script_that_has_changed_is_stopped_before_it_does_anything(tmp_path: Pa
     assert len(re.findall(r"\d+", said[-1])) == 26
 
 
-def test_run_that_is_in_use_is_refused_and_one_that_failed_can_be_resumed(tmp_path: Path, address: str) -> None:
+def test_run_that_is_in_use_is_refused_and_one_that_failed_or_was_terminated_can_be_resumed(
+    tmp_path: Path, address: str
+) -> None:
     script = Script(tmp_path, address, "held", HOLDING)
     with script.start() as holding:
         assert holding.stdout is not None
@@ -200,6 +202,12 @@ def test_run_that_is_in_use_is_refused_and_one_that_failed_can_be_resumed(tmp_pa
         assert "RunInUseError: the run 'held' is in use" in err
         _, err = holding.communicate("fail\n", WITHIN_S)
         assert "ValueError: failed" in err
+        assert "the run 'held' is not finished" in err
+    with script.start() as holding:
+        assert holding.stdout is not None
+        assert holding.stdout.readline() == line
+        holding.terminate()
+        _, err = holding.communicate("", WITHIN_S)
         assert "the run 'held' is not finished" in err
     code, said, err = script.run("go on\n")
     assert code == 0, err
