@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         upgrade,
         wait,
     )
-    from lineage_stash.on_ray.errors import NondeterminismError, UpgradeRefused
+    from lineage_stash.on_ray.errors import NondeterminismError, RunFinishedError, RunInUseError, UpgradeRefused
     from lineage_stash.on_ray.output import commit, effect
 
 _VERBS = frozenset((
@@ -42,7 +42,7 @@ _VERBS = frozenset((
 ))  # fmt: skip
 
 _OUTPUT = frozenset(("commit", "effect"))
-_ERRORS = frozenset(("NondeterminismError", "UpgradeRefused"))
+_ERRORS = frozenset(("NondeterminismError", "RunFinishedError", "RunInUseError", "UpgradeRefused"))
 
 _MODULES = frozenset(("actor", "exceptions", "util"))
 """Those of Ray's modules that have a counterpart here."""
@@ -50,7 +50,7 @@ _MODULES = frozenset(("actor", "exceptions", "util"))
 __all__ = [
     "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "put", "kill", "cancel", "get_actor",
     "observe", "ObjectID", "ObjectRef", "ActorHandle", "get_runtime_context", "durability", "set_durability",
-    "NondeterminismError", "UpgradeRefused", "upgrade", "commit", "effect",
+    "NondeterminismError", "RunFinishedError", "RunInUseError", "UpgradeRefused", "upgrade", "commit", "effect",
 ]  # fmt: skip
 
 

@@ -256,7 +256,7 @@ def _unpack_ranges(wire: list[WireRange], names: Names) -> tuple[Range, ...]:
 
 
 def _pack_batch(batch: Batch, names: Names, sender: PeerId, receiver: PeerId) -> WireBatch | None:
-    """What the receiver sent to the sender it has kept, because the sender has not said yet that it may forget."""
+    """A receiver that is named has kept what it sent to the sender, who has not said yet that it may forget."""
     if not batch.ranges and not batch.needs and not batch.committed:
         return None
     ranges = [_pack_range(piece, names, receiver if piece.peer == sender else NOBODY) for piece in batch.ranges]
@@ -344,10 +344,10 @@ def _pack_message(message: Message, names: Names) -> list[Any]:
     return [
         names.number(message.sender), message.sender_incarnation, names.number(message.receiver),
         message.receiver_incarnation, message.round, message.number, message.acknowledged,
-        None if hello is None else [hello.node, hello.replayable], message.first_call,
+        None if hello is None else [hello.node, hello.replayable, hello.begun], message.first_call,
         names.put_all(message.calls), message.first_reply, names.put_all(message.replies), message.covered,
         message.released,
-        _pack_batch(message.batch, names, message.sender, message.receiver),
+        _pack_batch(message.batch, names, message.sender, message.receiver if message.spares_payloads else NOBODY),
         _pack_parcels(message.parcels, names), message.parcels_covered,
     ]  # fmt: skip
 
@@ -355,7 +355,7 @@ def _pack_message(message: Message, names: Names) -> list[Any]:
 def _unpack_message(wire: Any, names: Names) -> Message:
     (sender, sender_incarnation, receiver, receiver_incarnation, round_, number, acknowledged, hello, first_call, calls,
      first_reply, replies, covered, released, batch, parcels, parcels_covered) = wire  # fmt: skip
-    member = None if hello is None else Member(PeerId(names.peers[sender]), NodeId(hello[0]), hello[1])
+    member = None if hello is None else Member(PeerId(names.peers[sender]), NodeId(hello[0]), *hello[1:])
     return Message(
         PeerId(names.peers[sender]), sender_incarnation, PeerId(names.peers[receiver]), receiver_incarnation, round_,
         number, acknowledged, member, first_call, names.take_all(calls), first_reply, names.take_all(replies), covered,
@@ -696,7 +696,7 @@ _KINDS: list[tuple[type, Any, Any, Any]] = [
             N,
             int,
             N,
-            tuple[str, bool] | None,
+            tuple[str, bool, N | None] | None,
             N,
             tuple[Blob, ...],
             N,

@@ -2,6 +2,9 @@
 
 Layout: `SAID` or `RAISED`, the number of the kind, the value marshalled or the error pickled. The first byte is none
 that other readings begin with (`on_ray/payloads.py`), and all bytes of a value count in the digest of a replay.
+
+A script that can be resumed also logs what it does, so that a replay that does something else is noticed before it has
+done it: `DID`, a checksum of all that counts, and the action in words.
 """
 
 import marshal
@@ -9,7 +12,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-SAID, RAISED = 2, 3
+SAID, RAISED, DID = 2, 3, 4
 MARSHAL_VERSION = 2
 """The last format that does not depend on which of the parts are one object."""
 
@@ -23,6 +26,9 @@ KINDS = (
 OBSERVED = "observe"
 """What the user asked for by hand; its bytes are not made here."""
 
+ACTION = "an action of the script"
+CHECKSUM_BYTES = 4
+
 PREFIXES = {kind: bytes((SAID, number)) for number, kind in enumerate(KINDS)}
 
 
@@ -34,8 +40,20 @@ def pack(prefix: bytes, take: Callable[[], Any]) -> bytes:
         return bytes((RAISED, prefix[1])) + pickle.dumps(error)
 
 
+def pack_action(words: str, checksum: int) -> bytes:
+    """What a script does next."""
+    return bytes((DID,)) + checksum.to_bytes(CHECKSUM_BYTES, "little") + words.encode()
+
+
+def action_in(reading: bytes) -> str | None:
+    """What a script did next, in words; None where this is something else."""
+    return reading[1 + CHECKSUM_BYTES :].decode() if reading and reading[0] == DID else None
+
+
 def kind_of(reading: bytes) -> str:
-    """Which function was read, or that the user observed something."""
+    """Which function was read, or that the user observed something, or a script did."""
+    if reading and reading[0] == DID:
+        return ACTION
     if not reading or reading[0] not in (SAID, RAISED):
         return OBSERVED
     return KINDS[reading[1]] if reading[1] < len(KINDS) else "something that this version does not know"

@@ -142,6 +142,28 @@ def runs(output: FormatOption = Format.TABLE, address: AddressOption = None, sto
 
 
 @app.command()
+def abandon(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run that is away, as `stash runs` names it.")],
+    address: AddressOption = None,
+) -> None:
+    """Finish a run that is away and is not to be resumed: its actors end, and it can be removed.
+
+    Refuses a run whose script is alive.
+    """
+    from lineage_stash.cli.cluster import FAILURES, NotJoined, joined
+    from lineage_stash.on_ray.driver import DRIVERS
+    from lineage_stash.on_ray.resumable import ResumableDriver
+
+    _refuse_to_guess(address)
+    try:
+        with joined(address):
+            ResumableDriver.abandon(run.removeprefix(DRIVERS))
+    except (NotJoined, ValueError, *FAILURES) as error:
+        _fail(str(error))
+    typer.echo(f"abandoned {run}: its actors end")
+
+
+@app.command()
 def rm(
     what: Annotated[
         str, typer.Argument(metavar="RUN|FOLDER", help="A run, as `stash runs` names it, or a folder that is left.")

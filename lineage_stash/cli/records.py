@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from lineage_stash import codec
 from lineage_stash.core.history import History
-from lineage_stash.core.ids import Member, NodeId, PeerId
+from lineage_stash.core.ids import Member, PeerId
 from lineage_stash.on_ray.creation import Creation
 from lineage_stash.on_ray.levels import DURABILITY
 from lineage_stash.on_ray.registry import COORDINATOR, Place, replica_name
@@ -178,8 +178,7 @@ def unclaimed(records: Records) -> tuple[PeerId, ...]:
 
 def _member(item: tuple[str, bytes]) -> tuple[PeerId, Member]:
     peer = PeerId(item[0].removeprefix("members/"))
-    node, replayable = json.loads(item[1])
-    return peer, Member(peer, NodeId(node), replayable)
+    return peer, Member(peer, *json.loads(item[1]))
 
 
 def _peers(plane: Plane, prefix: str) -> frozenset[PeerId]:

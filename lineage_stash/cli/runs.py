@@ -26,6 +26,8 @@ class RunState(StrEnum):
     """What became of a driver."""
 
     RUNNING = "running"
+    AWAY = "away"
+    """It can be resumed, and its user has not started it again."""
     ENDED = "ended"
     DIED = "died"
 
@@ -91,11 +93,13 @@ def describe(run: PeerId, records: Records, holdings: Holdings) -> RunStatus:
     state = RunState.RUNNING
     if is_over(run, records):
         state = RunState.DIED if run in records.history.gone else RunState.ENDED
+    elif state_of(run, records, None) is State.AWAY:
+        state = RunState.AWAY
     return RunStatus(
         run=run,
         state=state,
         started_at=noted.started_at,
-        ended_at=noted.ended_at if state is not RunState.RUNNING else None,
+        ended_at=noted.ended_at if is_over(run, records) else None,
         entrypoint=noted.entrypoint,
         user=noted.user,
         node=noted.node or (member.node if member is not None else ""),

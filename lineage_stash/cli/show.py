@@ -32,6 +32,7 @@ STYLES = {
     State.STARTING: "yellow",
     State.ALIVE: "green",
     State.RECOVERING: "yellow",
+    State.AWAY: "dim",
     State.KILLED: "dim",
     State.RETIRED: "dim",
     State.GONE: "dim",

@@ -17,6 +17,7 @@ ATTENTION = "yellow"
 FAILURE = "bold red"
 STYLES = {
     RunState.RUNNING: "green",
+    RunState.AWAY: "yellow",
     RunState.ENDED: "dim",
     RunState.DIED: "yellow",
     FolderState.IN_USE: "green",

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from lineage_stash.cli.asking import NoAnswer, Standing, ask_coordinator, list_replica, of_each, time_replica
 from lineage_stash.cli.records import Records
 from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
+from lineage_stash.core.recovery import is_out
 from lineage_stash.on_ray.registry import COORDINATOR, Place, replica_name
 from lineage_stash.on_ray.replica_sets import ANYWHERE
 from lineage_stash.store.contract import Item, ReplicaId
@@ -22,6 +23,8 @@ class State(StrEnum):
     STARTING = "starting"
     ALIVE = "alive"
     RECOVERING = "recovering"
+    AWAY = "away"
+    """A script that can be resumed, and that its user has not started again."""
     KILLED = "killed"
     RETIRED = "retired"
     GONE = "gone"
@@ -150,6 +153,9 @@ def state_of(peer: PeerId, records: Records, links: frozenset[str] | None) -> St
         return State.KILLED
     if peer in records.retired:
         return State.RETIRED
+    member = records.members.get(peer)
+    if member is not None and is_out(member, records.history):
+        return State.AWAY
     address = records.address(peer)
     if address in records.accused:
         return State.RECOVERING

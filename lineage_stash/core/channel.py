@@ -40,6 +40,8 @@ class Message(NamedTuple):
     batch: Batch
     parcels: tuple[Parcel, ...] = ()
     parcels_covered: int = 0
+    spares_payloads: bool = False
+    """Whether what the receiver has sent itself does not have to travel back to it. That is the sender's to know."""
 
 
 class Channel:

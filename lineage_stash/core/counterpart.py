@@ -27,14 +27,17 @@ class Counterpart:
         self.incoming = IncomingParcels()
         self.member: Member | None = None
         self.logged_by_content = False
+        self.keeps_payloads = False
+        """Whether it has all that it has sent and was not told to forget: one that replays has not."""
         self.gone = False
         self.dropped = False
         """Whether it is a runner that gets no further task."""
 
     def greet(self, member: Member) -> None:
-        """Learn who this is; the payloads of a caller that nobody can run again must be in the callee's log."""
+        """Learn who this is; the payloads of a caller that may never be back must be in the callee's log."""
         self.member = member
-        self.logged_by_content = not member.replayable
+        self.logged_by_content = member.logged_by_content
+        self.keeps_payloads = not member.replayable
 
     def fill_in(self, batch: Batch, me: PeerId) -> Batch:
         """Put back the payloads that this peer sent and the other side, logging them, did not send back."""
@@ -123,7 +126,7 @@ class Counterpart:
         message = Message(
             me.peer, incarnation, self.peer, channel.incarnation, round_, channel.next_number, channel.expected,
             me if channel.next_number == 0 else None, first_call, calls, first_reply, replies,
-            inbox.covered, outbox.released, batch, parcels, self.incoming.covered,
+            inbox.covered, outbox.released, batch, parcels, self.incoming.covered, self.keeps_payloads,
         )  # fmt: skip
         channel.record_sent(message)
         return message

@@ -47,8 +47,20 @@ class Ref(NamedTuple):
 
 
 class Member(NamedTuple):
-    """What the registry says of a peer: where it lives and whether it can be run again."""
+    """What the registry says of a peer: where it lives, whether it can be run again, and by whom."""
 
     peer: PeerId
     node: NodeId
     replayable: bool
+    begun: Incarnation | None = None
+    """Of a peer that only its user starts again: which of its lives was begun last. All others are started for them."""
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it can be run again, but may be away for as long as its user likes."""
+        return self.begun is not None
+
+    @property
+    def logged_by_content(self) -> bool:
+        """Whether others must not count on it to send again what it has sent: they log that themselves."""
+        return not self.replayable or self.begun is not None

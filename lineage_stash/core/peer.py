@@ -242,8 +242,8 @@ class Peer:
             self._deliver(counterpart, message)
 
     def _must_log(self, giver: Counterpart, message: Message) -> bool:
-        """Whether parcels come from somebody whom nobody can run again."""
-        return giver.logged_by_content or (message.hello is not None and not message.hello.replayable)
+        """Whether parcels come from somebody who may never be back."""
+        return giver.logged_by_content or (message.hello is not None and message.hello.logged_by_content)
 
     def _deliver_held(self) -> None:
         """A decision or a commit may have made room for what was held."""

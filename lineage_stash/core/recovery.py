@@ -9,6 +9,8 @@ Rules:
   If another coordinator's decision is there, that one stands, and this round starts over on top of it.
 - A coordinator holds nothing that matters: another one may start at any time, and two may run.
 - What was handed over is a fact and stays one: evidence is kept while the round is open, whoever dies meanwhile.
+- A peer that only its user starts again is settled like any other, and then it is *away*: nobody is started for it, and
+  nobody waits for it, until it registers for the life that was decided.
 """
 
 from collections.abc import Callable
@@ -36,6 +38,12 @@ from lineage_stash.core.settle import Cut, Stretch, assemble, find_cut
 
 LOOK_UP_TICKS = 8
 """How often an idle coordinator looks whether another one has decided something."""
+
+
+def is_out(member: Member, history: History) -> bool:
+    """Whether a peer is gone for good, or away: its user has not begun the life that was decided."""
+    is_away = member.begun is not None and member.begun < history.incarnation(member.peer)
+    return is_away or member.peer in history.gone
 
 
 class Phase(Enum):
@@ -135,7 +143,7 @@ class Coordinator:
     def _on_members_read(self, event: events.MembersRead) -> None:
         if event.attempt != self.attempt:
             return
-        self.members = {member.peer: member for member in event.members if member.peer not in self.history.gone}
+        self.members = {member.peer: member for member in event.members if not is_out(member, self.history)}
         self.dead = {
             peer: incarnation for peer, incarnation in self.dead.items()
             if peer in self.members and incarnation == self.history.incarnation(peer)
@@ -278,8 +286,9 @@ class Coordinator:
 
     def _carry_out(self, decision: Decision) -> None:
         for beginning in decision.beginnings:
-            node = self.members[beginning.peer].node
-            self._emit(StartIncarnation(beginning.peer, beginning.incarnation, beginning.lower, node))
+            member = self.members[beginning.peer]
+            if not member.resumable:
+                self._emit(StartIncarnation(beginning.peer, beginning.incarnation, beginning.lower, member.node))
         begun = {beginning.peer: beginning.incarnation - 1 for beginning in decision.beginnings}
         for peer in self.members:
             incarnation = Incarnation(begun.get(peer, self.history.incarnation(peer)))

@@ -266,6 +266,7 @@ def create(cls: ActorClass, runtime: Runtime, args: tuple[Any, ...], kwargs: dic
         level_kept(wanted["durability"], process.store)
     digest = cls._code_in(process.plane)
     peer = id_below(runtime.id, class_name, runtime.next_created())
+    runtime.about_to(f"create {peer}")
     name, namespace = wanted.get("name"), wanted.get("namespace") or runtime.namespace
     if name is not None:
         bearer = Bearer(peer, class_name, cls._methods.packed)

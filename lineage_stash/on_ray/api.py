@@ -6,6 +6,8 @@ applied exactly once, whichever process dies. What is not here falls through to 
 
 import atexit
 import inspect
+import os
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,6 +27,7 @@ from lineage_stash.on_ray.names import check_name, find_name
 from lineage_stash.on_ray.options import DECORATOR_ERROR, is_cython
 from lineage_stash.on_ray.present import Now, adopt, current, is_initialized
 from lineage_stash.on_ray.refs import ObjectRef, ObjectRefGenerator
+from lineage_stash.on_ray.resumable import ResumableDriver
 from lineage_stash.on_ray.tasks import RemoteFunction
 from lineage_stash.on_ray.unborn import fail_calls_of_unborn
 from lineage_stash.shell import address_of
@@ -43,7 +46,7 @@ ObjectID = ObjectRef
 
 def init(address: str | None = None, *, storage: str | Path | None = None, replicas: int | None = None,
          durability: str | None = None, archive: str | None = None, spares: int = 1, transport: str | None = None,
-         stash_cap_bytes: int | None = None, buffer_cap_bytes: int | None = None,
+         stash_cap_bytes: int | None = None, buffer_cap_bytes: int | None = None, run_id: str | None = None,
          ignore_reinit_error: bool = False, **ray_options: Any) -> Context:  # fmt: skip
     """Start Ray or join it, as `ray.init` does, and the store and the coordinator with it.
 
@@ -60,12 +63,15 @@ def init(address: str | None = None, *, storage: str | Path | None = None, repli
     store; `buffer_cap_bytes` (128 MB) is how much of calls and replies it keeps in memory before it puts them on disk.
     `transport` is how processes talk: "wire" (the default) over connections of their own, "ray" by Ray's actor calls,
     for clusters whose nodes cannot connect to one another freely. It is the same for all of a cluster.
+    `run_id` makes this script one that can be resumed: started again with the same id after it was killed or has
+    failed, it does again what it had done, with the same outcome, and goes on (`docs/resume.md`). By default it is what
+    LINEAGE_STASH_RUN_ID says; without either the script cannot be resumed, and pays nothing for it.
     """
     with Now.lock:
         if Now.runtime is not None:
             if not ignore_reinit_error:
                 raise RuntimeError(CALLED_TWICE)
-            return Context(_join(), shutdown)
+            return Context(_join(), _leave)
         starts = not ray.is_initialized()
         if ray_options and not starts and not ignore_reinit_error:
             raise RuntimeError(f"Ray runs in this process already, without {', '.join(ray_options)}. {CALLED_TWICE}")
@@ -74,15 +80,31 @@ def init(address: str | None = None, *, storage: str | Path | None = None, repli
             services.ensure(storage=storage, spares=spares, transport=transport, replicas=replicas,
                             durability=durability, archive=archive, stash_cap_bytes=stash_cap_bytes,
                             buffer_cap_bytes=buffer_cap_bytes)  # fmt: skip
-            Now.runtime = Driver()
+            Now.runtime = _begin(run_id)
         except BaseException:
             if starts:
                 ray.shutdown()
             raise
         Now.owns_ray = starts
-    atexit.register(shutdown)
-    return Context(found, shutdown)
+    atexit.register(_leave_at_exit)
+    return Context(found, _leave)
 
+
+def _begin(run_id: str | None) -> Driver:
+    """Take part, as a run that has an id or as one that has none."""
+    if run_id is None and ray.get_runtime_context().worker.mode == ray.SCRIPT_MODE:
+        run_id = os.environ.get(RUN_ID) or None
+    if run_id is None:
+        return Driver.begin()
+    node = ray.get_runtime_context().worker.node
+    if node is not None and node.is_head():
+        print("lineage_stash: this script has started its cluster, which ends with it: to resume the run "
+              f"{run_id!r}, have it join one that stays (`ray start --head`)", file=sys.stderr)  # fmt: skip
+    return ResumableDriver.resume(run_id)
+
+
+RUN_ID = "LINEAGE_STASH_RUN_ID"
+"""What a script's run id is if it does not say: `ray job submit` sets it without a change to the script."""
 
 CALLED_TWICE = (
     "Maybe you called ray.init twice by accident? This error can be suppressed by passing in "
@@ -115,6 +137,18 @@ def shutdown(*, wait_for_processes: bool = False, _exiting_interpreter: bool = F
         if Now.owns_ray:
             Now.owns_ray = False
             ray.shutdown(wait_for_processes=wait_for_processes, _exiting_interpreter=_exiting_interpreter)
+
+
+def _leave_at_exit() -> None:
+    _leave(failed=getattr(sys, "last_type", None) is not None)
+
+
+def _leave(*, failed: bool) -> None:
+    """Come to the end; a script that can be resumed, and that has failed or was told to end, has not come to it."""
+    runtime = Now.runtime
+    if isinstance(runtime, ResumableDriver) and (failed or runtime.was_told_to_end):
+        runtime.step_out()
+    shutdown()
 
 
 # actors
@@ -166,6 +200,7 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
         raise ValueError(f"ray.kill() only supported for actors. For tasks, try ray.cancel(). Got: {type(actor)}.")
     runtime = current()
     process = runtime.process
+    runtime.about_to(f"kill {actor._peer}")
     if no_restart:
         with paused():
             process.kill(actor._peer, "it was killed")

@@ -105,9 +105,9 @@ def exit_actor() -> None:
 class Context(Mapping[str, Any]):
     """What `init` returns: Ray's context, which in a `with` statement ends with `shutdown`."""
 
-    def __init__(self, of_ray: Any, shutdown: Callable[[], None]) -> None:
+    def __init__(self, of_ray: Any, leave: Callable[..., None]) -> None:
         self._of_ray = of_ray
-        self._shutdown = shutdown
+        self._leave = leave
 
     def __getattr__(self, name: str) -> Any:
         if name == "_of_ray":
@@ -129,9 +129,9 @@ class Context(Mapping[str, Any]):
     def __enter__(self) -> "Context":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._shutdown()
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._leave(failed=kind is not None)
 
     def disconnect(self) -> None:
         """Leave."""
-        self._shutdown()
+        self._leave(failed=False)

@@ -19,7 +19,7 @@ from typing import Any
 from lineage_stash import codec
 from lineage_stash.core import events
 from lineage_stash.core.ids import Incarnation, PeerId
-from lineage_stash.core.recovery import Coordinator
+from lineage_stash.core.recovery import Coordinator, is_out
 from lineage_stash.on_ray.creation import Creation
 from lineage_stash.on_ray.first_lives import FirstLives
 from lineage_stash.on_ray.hosting import SPARES, Hosting
@@ -29,7 +29,7 @@ from lineage_stash.on_ray.moving import Moving
 from lineage_stash.on_ray.node_watch import NodeWatch
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
 from lineage_stash.on_ray.recoveries import Recoveries
-from lineage_stash.on_ray.registry import COORDINATOR
+from lineage_stash.on_ray.registry import COORDINATOR, Place
 from lineage_stash.on_ray.replica_watch import ReplicaWatch
 from lineage_stash.on_ray.versions import note_version
 from lineage_stash.ports import Frame
@@ -105,7 +105,7 @@ class Office:
         process.plane.put(COORDINATOR, address.encode())
         with process.lock:
             for member in process.registry.read_members():
-                if member.peer not in history.gone:
+                if not is_out(member, history):
                     process.links.reach(address_of(member.peer, history.incarnation(member.peer)))
             process.shell.feed(events.CoordinatorStarted())
             old_spares = process.plane.keys("places/spare-")
@@ -170,18 +170,18 @@ class Office:
             return
         registry = self.process.registry
         registry.ask(
-            lambda: registry.plane.get(f"retired/{lost[0]}") is not None,
-            lambda retired: self._judge(retired, address, reason),
+            lambda: (registry.has_finished(lost[0]), registry.begun_life(lost[0])),
+            lambda found: self._judge(found[0], found[1], address, reason),
             lambda: self._suspect_later(address, reason),
         )
 
-    def _judge(self, retired: bool, address: str, reason: str) -> None:
-        """One that has left has left its own actors behind; any other is dead."""
+    def _judge(self, retired: bool, begun: Incarnation | None, address: str, reason: str) -> None:
+        """One that has left has left its own actors behind; a script that is away is not here to die; others have."""
+        left = split_address(address)
+        assert left is not None
         if retired:
-            left = split_address(address)
-            assert left is not None
             self.process.registry.ask(partial(self._end_actors_of, left[0]))
-        else:
+        elif begun is None or begun >= left[1]:
             self._bury([address], reason)
 
     def _suspect_later(self, address: str, reason: str) -> None:
@@ -231,10 +231,24 @@ class Office:
             self.recoveries.note_recovered(said)
         elif "beat" in said:
             self.nodes.on_beat(link.introduction or "")
+        elif "abandoned" in said:
+            self._look_for_abandoned(said["abandoned"])
         elif "status" in said:
             links = sorted(self.process.links.open)
             answer = {"links": links, "spares": len(self.hosting.usable_spares), "phase": self.machine.phase.name}
             link.send(Kind.CONTROL, json.dumps({"status": answer}).encode())
+
+    def _look_for_abandoned(self, address: str) -> None:
+        """A life was claimed by a process that may have died before it could be reached; others die as all do."""
+        registry = self.process.registry
+
+        def judge(place: Place | None) -> None:
+            if place is None:
+                self._suspect(address, "it was claimed, and nobody has come up")
+            else:
+                self.process.links.reach(address)
+
+        registry.ask(lambda: registry.place_of(address), judge)
 
     def _reap(self) -> None:
         """The actors of a driver that is gone are not wanted any more; also those of before a restart of this one."""

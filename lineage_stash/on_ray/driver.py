@@ -1,6 +1,6 @@
 """A driver: the user's script as a peer. It cannot be run again, so the actors that it calls log what it sent them.
 
-Any thread of the script may call; threads that wait do so side by side.
+Any thread of the script may call; threads that wait do so side by side. `resumable` has the one that can be resumed.
 """
 
 import getpass
@@ -19,6 +19,7 @@ import ray
 from lineage_stash.core import effects, events
 from lineage_stash.core.backlog import Backlog
 from lineage_stash.core.frontier import covers
+from lineage_stash.core.history import History
 from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId, Ref
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads, services
@@ -47,6 +48,9 @@ MOST_KEPT_BYTES = 64 * 1024 * 1024
 REACH_STORE_S = 8.0
 """How long a script waits for the store when it begins; then it says why it does not."""
 
+DRIVERS = "driver-"
+"""How the ids of drivers, and so those of their runs, begin."""
+
 TERMINATE_CALL = payloads.pack_call("__ray_terminate__", (), {})
 
 GOODBYE_S = 10.0
@@ -56,29 +60,48 @@ GOODBYE_S = 10.0
 class Driver(Runtime):
     """The runtime of a script."""
 
-    def __init__(self) -> None:
-        self.id = PeerId(f"driver-{secrets.token_hex(4)}")
+    def __init__(self, peer: PeerId, process: Process) -> None:
+        super().__init__(process)
+        self.id = peer
         self.stopped: str | None = None
-        address = address_of(self.id, FIRST_INCARNATION)
-        super().__init__(Process(address))
-        process = self.process
-        process.on_cut_off = self.stop
-        member = Member(self.id, process.node, False)
-        process.registry.settle_in(address, process.place)
-        history, ignored = process.registry.register(member)
-        process.store = open_store(process.registry.present_set(), history, process.links, process.registry)
-        self._reach_store()
-        self._note_run()
-        self.namespace = ray.get_runtime_context().namespace
-        self.unreferenced = deque()
-        policy = within_limits(POLICY, process.plane)
+        self.run: dict[str, Any] = {}
         self.created = 0
         self.submitted = 0
+        process.on_cut_off = self.stop
+
+    @classmethod
+    def begin(cls) -> "Driver":
+        """Take part, as somebody who was never there before."""
+        peer = PeerId(f"{DRIVERS}{secrets.token_hex(4)}")
+        address = address_of(peer, FIRST_INCARNATION)
+        process = Process(address)
+        driver = cls(peer, process)
+        member = Member(peer, process.node, False)
+        process.registry.settle_in(address, process.place)
+        history, ignored = process.registry.register(member)
+        driver._open_store(history)
+        driver._note_run()
+        driver.namespace = ray.get_runtime_context().namespace
+        driver.unreferenced = deque()
+        policy = within_limits(POLICY, process.plane)
+        peer_of_script = Peer(member, FIRST_INCARNATION, history, policy, ignored=ignored, spool=driver.spool.verbs)
+        driver._enter(peer_of_script, events.MainStarted())
+        return driver
+
+    def _open_store(self, history: History) -> None:
+        process = self.process
+        process.store = open_store(process.registry.present_set(), history, process.links, process.registry)
+        self._reach_store()
+
+    def _enter(self, peer: Peer, first: object) -> None:
+        """Begin to act for the peer that the script is; what happens to it first."""
+        process = self.process
         with process.lock:
-            self.live(Peer(member, FIRST_INCARNATION, history, policy, ignored=ignored, spool=self.spool.verbs))
+            self.live(peer)
             self.shell.level = default_level(process.plane)
-            self.shell.feed(events.MainStarted())
+            self.shell.feed(first)
             process.links.reach(COORDINATOR)
+            process.open_mail()
         process.start_steward()
 
     def _reach_store(self) -> None:
@@ -110,7 +133,7 @@ class Driver(Runtime):
 
     def _note_run(self) -> None:
         context = ray.get_runtime_context()
-        self.run = {
+        self.run |= {
             "started_at": time.time(), "entrypoint": " ".join(sys.argv), "user": getpass.getuser(), "pid": os.getpid(),
             "node": self.process.node, "job_id": context.get_job_id(),
         }  # fmt: skip
@@ -223,7 +246,8 @@ class Driver(Runtime):
     def on_ticked(self) -> None:
         """See whether there are any."""
         super().on_ticked()
-        self._end_unreferenced()
+        if self.unreferenced is not None:
+            self._end_unreferenced()
 
     def _end_unreferenced(self) -> None:
         """Have actors end that nobody can call any more; the request waits its turn behind the calls they have got.

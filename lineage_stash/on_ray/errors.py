@@ -1,6 +1,6 @@
 """Errors that Ray has no name for; each is a kind of one that it has, so that programs written for Ray catch it."""
 
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 
 
 class UpgradeRefused(ValueError):
@@ -8,4 +8,12 @@ class UpgradeRefused(ValueError):
 
 
 class NondeterminismError(RayActorError):  # type: ignore[misc]
-    """The actor's replay did not do what its first run had done, and the actor was stopped; the text says where."""
+    """A replay did not do what the first run had done, and the actor or the script was stopped; the text says where."""
+
+
+class RunInUseError(RayError):  # type: ignore[misc]
+    """Another process lives the run that this script was to resume."""
+
+
+class RunFinishedError(RayError):  # type: ignore[misc]
+    """The run that this script was to resume has come to its end."""

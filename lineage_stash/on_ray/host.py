@@ -16,7 +16,7 @@ import secrets
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import ray
@@ -24,11 +24,11 @@ from ray.actor import exit_actor
 
 from lineage_stash.capture import install, readings
 from lineage_stash.capture.belongings import Belongings
-from lineage_stash.capture.here import ask, here, observing, paused
+from lineage_stash.capture.here import ask, here, paused
 from lineage_stash.core import effects, events
 from lineage_stash.core.entry import Ran, Read
 from lineage_stash.core.frontier import START
-from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerId, Ref
+from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerId
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.values import CANCELLATION
 from lineage_stash.on_ray import payloads
@@ -37,16 +37,17 @@ from lineage_stash.on_ray.errors import UpgradeRefused
 from lineage_stash.on_ray.levels import default_level, parse_level
 from lineage_stash.on_ray.limits import within_limits
 from lineage_stash.on_ray.links import Link
+from lineage_stash.on_ray.logged import LoggedRuntime
 from lineage_stash.on_ray.mail import Addressee
 from lineage_stash.on_ray.plain import record_plain_ray
 from lineage_stash.on_ray.present import adopt
-from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
+from lineage_stash.on_ray.process import POLICY, Process, split_address
 from lineage_stash.on_ray.program import ActorProgram
-from lineage_stash.on_ray.refs import ObjectRef, saving
+from lineage_stash.on_ray.refs import saving
 from lineage_stash.on_ray.registry import COORDINATOR
 from lineage_stash.on_ray.resting import rest_in_ray
 from lineage_stash.on_ray.runner import TaskProgram
-from lineage_stash.on_ray.runtime import NOTHING, Reply, Runtime, deadline_after, read_now, timed_out
+from lineage_stash.on_ray.runtime import Reply
 from lineage_stash.restoring import NoLife, restore
 from lineage_stash.shell import address_of, open_store
 from lineage_stash.store.contract import Level
@@ -113,7 +114,7 @@ def wait_for_assignment(process: Process) -> str:
     return assigned[0]
 
 
-class Life(Runtime):
+class Life(LoggedRuntime):
     """One incarnation of one actor."""
 
     def __init__(self, process: Process, peer: PeerId, incarnation: Incarnation) -> None:
@@ -134,8 +135,6 @@ class Life(Runtime):
         self.reached_at = 0.0
         self.cancelled: set[tuple[PeerId, int]] = set()
         """Calls that are not to be run when their turn comes."""
-        self._reading_wanted = False
-        self._quick: Callable[[], bytes] | None = None
         self.program: ActorProgram
         self.creation: Creation
         process.on_control = self._on_control
@@ -212,6 +211,13 @@ class Life(Runtime):
             rest_in_ray()
         else:
             super().wait(began)
+
+    def wait_until(self, began: float, deadline: float) -> None:
+        """The same until time is up."""
+        if self.is_task and time.monotonic() - began > GIVE_BACK_S:
+            rest_in_ray(max(0.0, deadline - time.monotonic()))
+        else:
+            super().wait_until(began, deadline)
 
     def _make_program(self, creation: Creation) -> ActorProgram:
         if not creation.class_digest:
@@ -419,123 +425,17 @@ class Life(Runtime):
         self.process.registry.note_killed(self.id, last_words)
         return last_words
 
-    # what the user's code asks for, which is where it leaves its own: capture pauses
+    # what the user's code asks for
 
     @property
     def belongings(self) -> Belongings:
         """What capture keeps of this actor."""
         return self.program.belongings
 
-    def _ask(self, event: object) -> Any:
-        recorder, here.recorder = here.recorder, None
-        try:
-            return super()._ask(event)
-        finally:
-            here.recorder = recorder
-
-    def fetch(self, refs: tuple[ObjectRef, ...], timeout_s: float | None) -> None:
-        """Wait for replies; whether a time-out struck is a determinant and is logged."""
-        wanted = tuple([ref.ref for ref in refs if ref.ref is not None])
-        if timeout_s is not None:
-            ready = self.wait_for(list(refs), len(refs), timeout_s)
-            if len(ready) < len(refs):
-                raise timed_out(len(refs) - len(ready), timeout_s)
-        for claim, reply in zip(refs, self._ask(events.GetStarted(wanted)), strict=True):
-            claim._reply = reply
-
     def prepare_submission(self, payload: bytes, callee: PeerId | None) -> None:
         """The machine holds back what there is no room for."""
-
-    def commit(self) -> None:
-        """When that is so is no determinant: whatever is repeated is committed."""
-        self._ask(events.CommitStarted())
-
-    def next_item(self, ref: ObjectRef, position: int) -> Ref | None:
-        """Wait for an item of a stream; whether there is one follows from the log of whoever makes it."""
-        assert ref.ref is not None, "a stream is the reply to a call"
-        item: Ref | None = self._ask(events.NextStarted(ref.ref, position))
-        return item
-
-    def wait_for(self, refs: list[ObjectRef], count: int, timeout_s: float | None) -> list[int]:
-        """Which had come is a determinant and is logged."""
-        with paused():
-            return self._wait_for(refs, count, timeout_s)
-
-    def _wait_for(self, refs: list[ObjectRef], count: int, timeout_s: float | None) -> list[int]:
-        claims = [ref.claim for ref in refs]
-        come = [position for position, claim in enumerate(claims) if claim._reply is not None]
-        if len(come) >= count:
-            return come
-        left = [position for position, claim in enumerate(claims) if claim._reply is None]
-        wanted = tuple([claim.ref for claim in claims if claim._reply is None and claim.ref is not None])
-        waited = events.WaitStarted(wanted, count - len(come))
-        deadline = deadline_after(timeout_s)
-        with self.process.lock:
-            self._answer = NOTHING
-            self.shell.feed(waited)
-            if self._answer is NOTHING and timeout_s is not None and timeout_s <= 0:
-                self.shell.feed(events.WaitTimedOut())
-        began = time.monotonic()
-        while self._answer is NOTHING:
-            if self.is_task and time.monotonic() - began > GIVE_BACK_S:
-                rest_in_ray(max(0.0, deadline - time.monotonic()))
-            else:
-                self.process.wait(min(TICK_S, max(0.0, deadline - time.monotonic())))
-            with self.process.lock:
-                if self._answer is NOTHING and time.monotonic() >= deadline:
-                    self.shell.feed(events.WaitTimedOut())
-                    deadline = deadline_after(None)
-        ready: Any = self._answer
-        return sorted(come + [left[position] for position in ready])
 
     def next_created(self) -> int:
         """Counted in the state, so that a replay gives the same numbers."""
         self.program.created += 1
         return self.program.created
-
-    def observe(self, read: Callable[[], Any]) -> Any:
-        """Ask the outside world in the first run, and recall what it said in every other."""
-        with paused():
-            reading = self._read(readings.OBSERVED)
-            while reading is NOTHING:
-                if self._reading_wanted:
-                    self._reading_wanted = False
-                    with observing():
-                        value = read_now(read)
-                    with self.process.lock:
-                        self.shell.feed(events.ReadingTaken(value))
-                else:
-                    self.process.wait()
-                reading = self._answer
-            return payloads.unpack_value(reading)
-
-    def read(self, kind: str, take: Callable[[], bytes]) -> bytes:
-        """The same for a function that is captured by itself; it is quick, so that it is called where the lock is."""
-        self._quick = take
-        reading = self._read(kind)
-        while reading is NOTHING:
-            self.process.wait()
-            reading = self._answer
-        self._quick = None
-        said: bytes = reading
-        return said
-
-    def _read(self, kind: str) -> Any:
-        program = self.peer.program
-        with self.process.lock:
-            self._answer = NOTHING
-            self._reading_wanted = False
-            if program.script and isinstance(program.script[0], Read):
-                logged = readings.kind_of(program.script[0].value)
-                if logged != kind:
-                    program._stray(f"a read of {kind}", "a read")
-            self.shell.feed(events.Lingered() if program.strayed else events.ReadStarted(kind))
-            return self._answer
-
-    def take_reading(self, kind: str) -> bytes | None:
-        """What takes a while is left to the thread that asked, which takes the reading without the lock."""
-        assert kind
-        if self._quick is not None:
-            return self._quick()
-        self._reading_wanted = True
-        return None

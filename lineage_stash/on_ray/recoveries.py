@@ -9,7 +9,8 @@ import sys
 import time
 from typing import Any
 
-from lineage_stash.core import effects
+from lineage_stash.core import effects, events
+from lineage_stash.core.history import Decision
 from lineage_stash.core.recovery import Coordinator, Phase
 from lineage_stash.on_ray.process import split_address
 from lineage_stash.on_ray.registry import Registry
@@ -47,7 +48,17 @@ class Recoveries:
         for effect in result:
             if isinstance(effect, effects.StartIncarnation):
                 self._note_settled(effect, now)
+        if isinstance(event, events.Published):
+            self._note_away(event.decision)
         return result
+
+    def _note_away(self, decision: Decision) -> None:
+        """A script that can be resumed has died: that is its user's to know, and no failure of this system's."""
+        for beginning in decision.beginnings:
+            member = self._machine.members.get(beginning.peer)
+            if member is not None and member.resumable:
+                self.deaths.pop(address_of(member.peer, type(beginning.incarnation)(beginning.incarnation - 1)), None)
+                print(f"lineage_stash: {member.peer} is away until its script is started again", file=sys.stderr)
 
     def _note_settled(self, effect: effects.StartIncarnation, now: float) -> None:
         died = address_of(effect.peer, type(effect.incarnation)(effect.incarnation - 1))

@@ -120,6 +120,8 @@ class ObjectRef:
         return False
 
     def __del__(self) -> None:
+        if is_parceled is None:
+            return  # type: ignore[unreachable]  # not where an interpreter ends, which has cleared its modules
         if self.lent:
             give_away(self.lent)
         ref = self.ref

@@ -141,7 +141,7 @@ class Registry:
 
     def register(self, member: Member) -> tuple[History, Dead]:
         """Put a peer on record; what was decided so far, and who is taken for dead in rounds that are open."""
-        self.plane.put(f"members/{member.peer}", json.dumps([member.node, member.replayable]).encode())
+        self.plane.put(f"members/{member.peer}", json.dumps(member[1:]).encode())
         history = self.read_history()
         notes = [codec.decode(value) for value in self.plane.get_all("notes/").values()]
         return history, tuple(pair for note in notes if note.round > history.round for pair in note.dead)
@@ -208,9 +208,17 @@ class Registry:
         for key, value in found.items():
             peer = key.removeprefix("members/")
             if peer not in retired:
-                node, replayable = json.loads(value)
-                members.append(Member(PeerId(peer), NodeId(node), replayable))
+                members.append(Member(PeerId(peer), *json.loads(value)))
         return tuple(members)
+
+    def begun_life(self, peer: PeerId) -> Incarnation | None:
+        """Which life of a script that can be resumed was begun last; none of anybody else."""
+        found = self.plane.get(f"members/{peer}")
+        return None if found is None else Member(peer, *json.loads(found)).begun
+
+    def has_finished(self, peer: PeerId) -> bool:
+        """Whether a peer has retired; who asks waits for the answer."""
+        return self.plane.get(f"retired/{peer}") is not None
 
     def publish(self, decision: Decision, then: Callable[[Decision], None]) -> None:
         """Put a decision into its slot unless one is there."""

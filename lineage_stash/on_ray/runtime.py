@@ -155,6 +155,10 @@ class Runtime(ABC):
         ref.lent = lent
         return self.divide(ref, returns)
 
+    def about_to(self, what: str) -> None:
+        """The user's code is about to do something that others will see; a script that can be resumed logs that."""
+        assert what
+
     @abstractmethod
     def prepare_submission(self, payload: bytes, callee: PeerId | None) -> None:
         """Make room for a call."""

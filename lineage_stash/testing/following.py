@@ -229,7 +229,7 @@ class Following(Ghosts):
         """Payloads and replies are deleted only when nobody can ask for them again."""
         floor, released = floors
         if floor and peer.member.peer in self.world.members:
-            covered = self.covered(other, peer.id, by_content=not peer.member.replayable)
+            covered = self.covered(other, peer.id, by_content=peer.member.logged_by_content)
             if floor > covered:
                 self.fail("12 deleted too early", f"{peer.id} dropped calls to {other} below {floor}, of which only "
                           f"those below {covered} are covered", peer.id, other)  # fmt: skip

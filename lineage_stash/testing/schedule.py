@@ -28,6 +28,8 @@ class Driver(NamedTuple):
     start_ms: int
     replayable: bool
     plan: Plan
+    resumable: bool = False
+    """Nobody but its user starts it again, who takes his time."""
 
 
 class Schedule(NamedTuple):
@@ -77,6 +79,7 @@ FAULT_KINDS = (
 STORE_SALT = 0x5707E
 REFS_SALT = 0x2EF5
 EFFECTS_SALT = 0xEFFEC7
+RESUME_SALT = 0xA6A1
 MOST_REPLICAS = 3
 RETIRING_SHARE = 0.3
 """Of the worlds with tasks: in the others runners are there to the end, so that they can be looked at."""
@@ -84,7 +87,7 @@ RETIRING_SHARE = 0.3
 
 def draw_schedule(seed: int) -> Schedule:
     """The schedule of a seed; in half of them programs pass refs on and have tasks run, in a quarter they commit."""
-    schedule = _draw_schedule(seed)
+    schedule = _with_resumable_drivers(_draw_schedule(seed))
     apart = Random(seed ^ REFS_SALT)
     if apart.random() >= 0.5:
         schedule = _with_plans(schedule, lambda plan: with_refs(apart, plan, schedule.actors, -1))
@@ -140,6 +143,15 @@ def _draw_schedule(seed: int) -> Schedule:
     )
     moves = (apart.randrange(5, 160),) if apart.random() < 0.15 and not lost_replica else ()
     return schedule._replace(moves=moves, fragile=apart.random() < 0.3 and bool(schedule.losses or moves))
+
+
+def _with_resumable_drivers(schedule: Schedule) -> Schedule:
+    """Of the drivers that can be run again, half have a user who does it; the others are started like actors."""
+    apart = Random(schedule.seed ^ RESUME_SALT)
+    drivers = tuple(
+        driver._replace(resumable=driver.replayable and apart.random() < 0.5) for driver in schedule.drivers
+    )
+    return schedule._replace(drivers=drivers)
 
 
 def _draw_driver(draw: Random, number: int, actors: int) -> Driver:

@@ -75,6 +75,7 @@ def describe(schedule: Schedule) -> str:
     ]
     for driver in schedule.drivers:
         kind = "can be run again" if driver.replayable else "cannot be run again"
+        kind = "is run again by its user" if driver.resumable else kind
         lines.append(f"  driver {driver.name} comes at {driver.start_ms} ms, {kind}: {driver.plan}")
     lines.extend(f"  fault {fault}" for fault in schedule.faults)
     return "\n".join(lines)

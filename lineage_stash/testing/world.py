@@ -31,6 +31,8 @@ MOST_STEPS = 6000
 SUPERVISE_MS = 30
 STORE_AWAY_MS = 1500
 GROWN_REPLICAS = 3
+RESUMES = 0.15
+"""How likely a user whose driver is away starts it again, each time it is looked."""
 FOR_EVER_MS = 1 << 60
 
 
@@ -194,7 +196,8 @@ class World:
     def _driver_comes(self, driver: Driver) -> None:
         name = PeerId(driver.name)
         node = NodeId(f"n{self.draw.randrange(self.schedule.nodes)}")
-        self.register(Member(name, node, driver.replayable))
+        begun = self.history().incarnation(name) if driver.resumable else None
+        self.register(Member(name, node, driver.replayable, begun))
         self.start(name)
 
     def start_runner(self, name: PeerId) -> None:
@@ -237,8 +240,17 @@ class World:
             process = self.current(peer)
             if process is not None and not process.alive and peer not in self.retired and peer not in gone:
                 self._notice(process)
+        for driver in self.schedule.drivers:
+            if self._is_away(driver) and self.draw.random() < RESUMES:
+                self._driver_comes(driver)
         self._renew_set()
         self.later(SUPERVISE_MS, self._supervise)
+
+    def _is_away(self, driver: Driver) -> bool:
+        """Whether a driver has died, where it ended is decided, and nobody but its user starts it again."""
+        name = PeerId(driver.name)
+        came = driver.resumable and name in self.members and name not in self.retired
+        return came and self.current(name) is None
 
     def _notice(self, process: Process) -> None:
         coordinator = self.coordinator

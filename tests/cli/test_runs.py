@@ -99,6 +99,14 @@ def test_driver_that_died_says_so_and_when_is_not_known(plane: MemoryPlane) -> N
     assert (row.state, row.ended_at) == (RunState.DIED, None)
 
 
+def test_script_that_is_away_is_not_over(plane: MemoryPlane) -> None:
+    plane.facts[f"members/{OTHER}"] = json.dumps([NODES[0], True, 0]).encode()
+    plane.decide(1, (OTHER, 1))
+    found = remains(plane)
+    assert describe(OTHER, found.records, found.holdings).state is RunState.AWAY
+    assert "its driver is away" in who_is_alive(OTHER, found.records)
+
+
 def test_run_of_an_older_version_is_known_by_its_peers() -> None:
     plane = MemoryPlane()
     plane.add_driver("driver-7")

@@ -67,6 +67,14 @@ def test_new_life_without_a_process_is_recovering(plane: MemoryPlane) -> None:
     assert state(plane, ACTOR, coordinator_answers=False) is State.RECOVERING
 
 
+def test_script_that_can_be_resumed_is_away_until_it_has_begun_the_life_that_was_decided(plane: MemoryPlane) -> None:
+    plane.facts[f"members/{DRIVER}"] = json.dumps([NODE, True, 0]).encode()
+    plane.decide(1, (DRIVER, 1))
+    assert state(plane, DRIVER) is State.AWAY
+    plane.facts[f"members/{DRIVER}"] = json.dumps([NODE, True, 1]).encode()
+    assert state(plane, DRIVER, f"{DRIVER}@1") is State.ALIVE
+
+
 def test_peers_that_left_say_how(plane: MemoryPlane) -> None:
     plane.facts[f"killed/{ACTOR}"] = plane.facts[f"retired/{ACTOR}"] = b"1"
     plane.facts[f"retired/{DRIVER}"] = b"1"

@@ -15,8 +15,8 @@ A, B, C, D = (PeerId(name) for name in "abcd")
 quick = settings(deadline=None, max_examples=150, derandomize=True)
 
 
-def member(peer: PeerId, *, replayable: bool = True) -> Member:
-    return Member(peer, NodeId(f"node of {peer}"), replayable)
+def member(peer: PeerId, *, replayable: bool = True, begun: int | None = None) -> Member:
+    return Member(peer, NodeId(f"node of {peer}"), replayable, None if begun is None else Incarnation(begun))
 
 
 def ran(seqno: int = 0, *, caller: PeerId = A, payload: bytes | None = None, needs: Positions = ()) -> Ran:

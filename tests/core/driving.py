@@ -19,12 +19,11 @@ E = TypeVar("E")
 class Driven:
     """One incarnation of a peer, and the effects of its last event and of all so far."""
 
-    def __init__(self, peer: PeerId, *, replayable: bool = True, history: History | None = None,
-                 policy: Policy | None = None, **restored: Any) -> None:  # fmt: skip
+    def __init__(self, peer: PeerId, *, replayable: bool = True, begun: int | None = None,
+                 history: History | None = None, policy: Policy | None = None, **restored: Any) -> None:  # fmt: skip
         history = history or History()
-        self.peer = Peer(
-            member(peer, replayable=replayable), history.incarnation(peer), history, policy or Policy(), **restored
-        )
+        me = member(peer, replayable=replayable, begun=begun)
+        self.peer = Peer(me, history.incarnation(peer), history, policy or Policy(), **restored)
         self.last: list[Any] = []
         self.all: list[Any] = []
 

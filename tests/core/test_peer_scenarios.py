@@ -2,6 +2,7 @@
 
 import pytest
 
+from lineage_stash.codec import decode, encode
 from lineage_stash.core import effects, events
 from lineage_stash.core.batch import Batch
 from lineage_stash.core.checkpoint import CallsTo, Checkpoint
@@ -168,6 +169,49 @@ def test_payload_that_is_in_the_committed_log_is_covered_for_its_caller() -> Non
     b.commit(b=1)
     b.handle(events.Ticked())
     assert [sent.covered for sent in b.sent] == [1]
+
+
+def test_payload_of_a_caller_that_its_user_may_run_again_is_in_the_callees_log_and_travels_back_to_it() -> None:
+    for caller, travels in ((member(A, begun=0), True), (member(A, replayable=False), False)):
+        b = Driven(B)
+        b.receive(message(A, B, b"x", hello=caller))
+        b.handle(events.CallFinished(b""))
+        assert [entry.payload for entry in b.logged] == [b"x"]
+        sent = [decode(encode(each)) for each in b.sent]
+        payloads = [entry.payload for each in sent for piece in each.batch.ranges for entry in piece.entries]
+        assert payloads == [b"x" if travels else None]
+
+
+def test_callee_that_recovers_while_its_resumable_caller_is_away_waits_for_nobody() -> None:
+    first = Driven(B)
+    first.receive(message(A, B, b"x", hello=member(A, begun=0)))
+    first.handle(events.CallFinished(b""))
+    b = reborn(*first.logged)
+    b.handle(events.Lingered())
+    assert b.ran == [b"x"]
+
+
+def test_replies_to_a_resumable_caller_are_kept_and_come_again_when_it_is_back() -> None:
+    b = Driven(B)
+    b.receive(message(A, B, b"x", hello=member(A, begun=0)))
+    b.handle(events.CallFinished(b"reply"))
+    b.handle(events.Decided(decision(1, (A, 1, 0))))
+    (sent,) = b.sent
+    assert (sent.receiver_incarnation, sent.replies) == (1, (b"reply",))
+
+
+def test_a_resumable_driver_that_replays_gets_what_it_was_told_and_logs_nothing_twice() -> None:
+    first = Driven(A, begun=0)
+    first.handle(events.MainStarted())
+    first.handle(events.CallSubmitted(B, b"x"))
+    first.handle(events.ReadStarted("clock"))
+    first.handle(events.ReadingTaken(b"noon"))
+    again = Driven(A, begun=1, history=history_of((A, 1, 1)), entries=tuple(first.logged))
+    again.handle(events.MainStarted())
+    again.handle(events.CallSubmitted(B, b"x"))
+    again.handle(events.ReadStarted("clock"))
+    assert again.of(effects.Resume) == [effects.Resume(b"noon")]
+    assert again.logged == []
 
 
 def test_checkpoint_is_stored_only_when_its_past_is_committed_and_truncates_only_when_stored() -> None:

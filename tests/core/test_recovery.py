@@ -153,3 +153,35 @@ def test_a_visitor_that_died_is_gone_and_not_started_again() -> None:
     assert published.decision.gone == (ALICE,)
     orders = coordinator.handle(events.Published(published.decision))
     assert not of_kind(effects.StartIncarnation, orders)
+
+
+def test_a_driver_whose_user_starts_it_again_is_settled_and_nobody_is_started_for_it() -> None:
+    coordinator = Coordinator("token", History(), Policy())
+    coordinator.handle(events.Suspected(ALICE, FIRST))
+    resumable = MEMBERS[0]._replace(begun=FIRST)
+    coordinator.handle(events.MembersRead(coordinator.attempt, (resumable, MEMBERS[1])))
+    answer(coordinator, BOB)
+    (published,) = of_kind(effects.Publish, settled(coordinator, log(ALICE, 3)))
+    assert published.decision.gone == ()
+    assert published.decision.beginnings == (Beginning(ALICE, Incarnation(1), Index(3)),)
+    assert not of_kind(effects.StartIncarnation, coordinator.handle(events.Published(published.decision)))
+
+
+def test_a_round_does_not_wait_for_a_driver_that_is_away_but_for_one_that_is_back() -> None:
+    away = MEMBERS[0]._replace(begun=FIRST)
+    back = away._replace(begun=Incarnation(1))
+    for member, expected in ((away, [CAROL]), (back, [ALICE, CAROL])):
+        history = History((Decision(Round(1), (Beginning(ALICE, Incarnation(1), Index(3)),), (), "token"),))
+        coordinator = Coordinator("token", history, Policy())
+        coordinator.handle(events.Suspected(BOB, FIRST))
+        asked = coordinator.handle(events.MembersRead(coordinator.attempt, (member, *MEMBERS[1:])))
+        assert [order.peer for order in of_kind(effects.AskGather, asked)] == expected
+
+
+def test_a_suspicion_of_a_driver_that_is_away_comes_to_nothing() -> None:
+    history = History((Decision(Round(1), (Beginning(ALICE, Incarnation(1), Index(3)),), (), "token"),))
+    coordinator = Coordinator("token", history, Policy())
+    coordinator.handle(events.Suspected(ALICE, Incarnation(1)))
+    coordinator.handle(events.MembersRead(coordinator.attempt, (MEMBERS[0]._replace(begun=FIRST),)))
+    assert coordinator.phase is Phase.IDLE
+    assert not coordinator.dead

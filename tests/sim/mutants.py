@@ -347,7 +347,17 @@ def _(original: Any, self: Quorum) -> None:
 
 @mutant("log the payloads of strangers by reference", "10 recovery ends", Counterpart, "greet", faulty)
 def _(original: Any, self: Counterpart, member: Any) -> None:
-    original(self, member._replace(replayable=True))
+    original(self, member._replace(replayable=True, begun=None))
+
+
+@mutant(
+    "count on a script that was resumed to have kept what it sent",
+    ("3 replay equality", "8 truncated is committed", "14 crash in recovery"),
+    Counterpart, "greet", lambda schedule: any(driver.resumable for driver in schedule.drivers),
+)  # fmt: skip
+def _(original: Any, self: Counterpart, member: Any) -> None:
+    original(self, member)
+    self.keeps_payloads = True
 
 
 @mutant("leave no record", "10 recovery ends", Peer, "_on_record_loaded", faulty)
