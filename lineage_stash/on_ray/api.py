@@ -221,6 +221,7 @@ def cancel(ray_waitable: Any, *, force: bool = False, recursive: bool = True) ->
     ref = ray_waitable._ref if isinstance(ray_waitable, ObjectRefGenerator) else ray_waitable
     if isinstance(ref, ObjectRef):
         ref.check_session()
+        current().about_to(f"cancel {ref.name}")
         with paused():
             current().cancelling.cancel(ref, force=force)
         return
