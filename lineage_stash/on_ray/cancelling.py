@@ -12,13 +12,21 @@ Rules:
 import time
 from typing import TYPE_CHECKING
 
-from lineage_stash.core import events
-from lineage_stash.core.ids import CANCELLED, OF_CALL, OF_PARCEL, OF_TASK, Ref
+from lineage_stash.capture import readings
+from lineage_stash.capture.here import ask
+from lineage_stash.core import effects, events
+from lineage_stash.core.entry import Read
+from lineage_stash.core.ids import CANCELLED, OF_CALL, OF_PARCEL, OF_TASK, PeerId, Ref
+from lineage_stash.core.values import CANCELLATION
 from lineage_stash.on_ray.refs import ObjectRef
 from lineage_stash.shell import address_of
 
 if TYPE_CHECKING:
+    from lineage_stash.on_ray.host import Life
     from lineage_stash.on_ray.runtime import Runtime
+
+CANCEL = "cancel"
+"""The kind of reading that says that a call was cancelled before it began."""
 
 ASK_AGAIN_S = 0.25
 """How often to ask: a request costs little, and a new life takes longer to come up."""
@@ -79,3 +87,33 @@ class Cancelling:
         callee = address_of(ref.peer, runtime.peer.history.incarnation(ref.peer))
         runtime.process.control(callee, cancel=ref.number, caller=runtime.id)
         return True
+
+
+class CancelledCalls:
+    """The calls to one peer that are not to be run when their turn comes."""
+
+    def __init__(self, life: "Life") -> None:
+        self.life = life
+        self.calls: set[tuple[PeerId, int]] = set()
+
+    def on_asked(self, caller: PeerId, seqno: int) -> None:
+        """A caller does not want a call any more; it asks again while that is of no avail."""
+        life = self.life
+        running, counterpart = life.call, life.peer.counterparts.get(caller)
+        if life.peer.program.is_replaying:
+            return
+        if counterpart is None or seqno >= counterpart.inbox.started:
+            self.calls.add((caller, seqno))
+        elif running is not None and running.call[0::2] == (caller, seqno) and life.program.is_of_tasks:
+            life.shell.feed(events.KillAsked(CANCELLATION))
+
+    def answers(self, call: effects.RunCall) -> bool:
+        """Whether a call was cancelled before it began, in this run or in the first one."""
+        program, asked = self.life.peer.program, (call.call.caller, call.call.seqno)
+        if program.script:
+            said = program.script[0]
+            is_cancelled = isinstance(said, Read) and readings.kind_of(said.value) == CANCEL
+        else:
+            is_cancelled = not program.repeats and asked in self.calls
+        self.calls.discard(asked)
+        return is_cancelled and bool(ask(self.life, CANCEL, lambda: True))

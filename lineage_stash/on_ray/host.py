@@ -24,7 +24,7 @@ from ray.actor import exit_actor
 
 from lineage_stash.capture import install, readings
 from lineage_stash.capture.belongings import Belongings
-from lineage_stash.capture.here import ask, here, paused
+from lineage_stash.capture.here import here, paused
 from lineage_stash.core import effects, events
 from lineage_stash.core.entry import Ran, Read
 from lineage_stash.core.frontier import START
@@ -32,6 +32,7 @@ from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerI
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.values import CANCELLATION
 from lineage_stash.on_ray import payloads
+from lineage_stash.on_ray.cancelling import CancelledCalls
 from lineage_stash.on_ray.creation import Creation, load_class, read_creation
 from lineage_stash.on_ray.errors import UpgradeRefused
 from lineage_stash.on_ray.levels import default_level, parse_level
@@ -52,9 +53,6 @@ from lineage_stash.restoring import NoLife, restore
 from lineage_stash.shell import address_of, open_store
 from lineage_stash.store.contract import Level
 from lineage_stash.store.states import Buffer, unpack_state
-
-CANCEL = "cancel"
-"""The kind of reading that says that a call was cancelled before it began."""
 
 CAREFUL_CALLS = 64
 """New calls of a recovered life that are sent to the store before they run."""
@@ -133,8 +131,7 @@ class Life(LoggedRuntime):
         self.careful_calls = CAREFUL_CALLS
         self.is_task = False
         self.reached_at = 0.0
-        self.cancelled: set[tuple[PeerId, int]] = set()
-        """Calls that are not to be run when their turn comes."""
+        self.cancelled = CancelledCalls(self)
         self.program: ActorProgram
         self.creation: Creation
         process.on_control = self._on_control
@@ -270,29 +267,9 @@ class Life(LoggedRuntime):
         elif "retire" in said and self.process.shell is not None:
             self.shell.feed(events.RetireAsked())
         elif "cancel" in said and self.process.shell is not None:
-            self._cancel(PeerId(said["caller"]), said["cancel"])
+            self.cancelled.on_asked(PeerId(said["caller"]), said["cancel"])
         elif said.get("crash") == self.incarnation:
             os._exit(1)  # the next life goes on from here
-
-    def _cancel(self, caller: PeerId, seqno: int) -> None:
-        """A caller does not want a call any more; it asks again while that is of no avail."""
-        call, counterpart = self.call, self.peer.counterparts.get(caller)
-        if self.peer.program.is_replaying:
-            return
-        if counterpart is None or seqno >= counterpart.inbox.started:
-            self.cancelled.add((caller, seqno))
-        elif call is not None and call.call[0::2] == (caller, seqno) and isinstance(self.program, TaskProgram):
-            self.shell.feed(events.KillAsked(CANCELLATION))
-
-    def _is_cancelled(self, call: effects.RunCall) -> bool:
-        """Whether a call was cancelled before it began, in this run or in the first one."""
-        script, asked = self.peer.program.script, (call.call.caller, call.call.seqno)
-        if script:
-            is_logged = isinstance(script[0], Read) and readings.kind_of(script[0].value) == CANCEL
-        else:
-            is_logged = not self.peer.program.repeats and asked in self.cancelled
-        self.cancelled.discard(asked)
-        return is_logged and bool(ask(self, CANCEL, lambda: True))
 
     def stop(self, reason: str) -> None:
         """The machine has stopped: so does the process, even from within a call that does not end."""
@@ -343,7 +320,7 @@ class Life(LoggedRuntime):
         self.latest = call
         here.recorder = self
         try:
-            if (self.cancelled or self.peer.program.script) and self._is_cancelled(call):
+            if (self.cancelled.calls or self.peer.program.script) and self.cancelled.answers(call):
                 finished: Reply = CANCELLATION, ()
             else:
                 finished = self.program.run(call.payload, call.call.caller)

@@ -13,6 +13,7 @@ Rules:
 import asyncio
 import copyreg
 import inspect
+import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from functools import partial, wraps
@@ -71,7 +72,9 @@ class PlainRef(ray.ObjectRef):  # type: ignore[misc]
         return hash(self.binary())
 
     def __reduce__(self) -> Any:
-        return _reduce(self) if is_passing() or is_saving() or here.observing else (_same, (self.resolve(),))
+        if is_passing() or is_saving() or (here.observing and not _ray.is_called):
+            return _reduce(self)
+        return _same, (self.resolve(),)
 
     def future(self) -> "Future[Any]":
         """A future that has the value already: nothing else runs while a call waits."""
@@ -89,6 +92,24 @@ class PlainRef(ray.ObjectRef):  # type: ignore[misc]
     def __await__(self) -> Generator[Any, None, Any]:
         yield from ()
         return ray.get(self)
+
+
+class _Ray(threading.local):
+    """Whether this thread has called Ray: what is pickled then is Ray's business."""
+
+    is_called = False
+
+
+_ray = _Ray()
+
+
+def call_ray(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call one of Ray's own functions; the refs in its arguments are pickled as Ray needs them."""
+    outer, _ray.is_called = _ray.is_called, True
+    try:
+        return function(*args, **kwargs)
+    finally:
+        _ray.is_called = outer
 
 
 def _same(ref: Any) -> Any:
@@ -118,7 +139,7 @@ def _reduce(ref: Any) -> Any:
             f"{ref!r} is a ref of plain Ray, which a recovered call cannot have in its arguments or results: it would "
             "be lost with the process that has made it. Pass its value, ray.get(ref), instead."
         )
-    if here.observing and not is_saving():
+    if here.observing and not is_saving() and not _ray.is_called:
         _observed[ref.hex()] = ref.resolve() if isinstance(ref, PlainRef) else ref
         return _open_ref, (ref.hex(),)
     return (_open_ref, (ref.hex(),)) if is_saving() else ray.ObjectRef.__reduce__(ref)
@@ -185,13 +206,13 @@ def _recorded_submission(real: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(real)
     def _remote(self: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         if here.recorder is None:
-            return real(self, args, kwargs, **options)
+            return call_ray(real, self, args, kwargs, **options)
         if _is_stream(self, options):
             raise NotImplementedError(NO_STREAMS)
 
         def submit() -> Any:
             named = {name: _resolved(value) for name, value in (kwargs or {}).items()}
-            return real(self, [_resolved(value) for value in args or ()], named, **options)
+            return call_ray(real, self, [_resolved(value) for value in args or ()], named, **options)
 
         return _submit(submit)
 
@@ -204,11 +225,11 @@ def _recorded_creation(real: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(real)
     def _remote(self: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         if here.recorder is None:
-            return real(self, args, kwargs, **options)
+            return call_ray(real, self, args, kwargs, **options)
 
         def create() -> Any:
             named = {name: _resolved(value) for name, value in (kwargs or {}).items()}
-            return real(self, [_resolved(value) for value in args or ()], named, **options)
+            return call_ray(real, self, [_resolved(value) for value in args or ()], named, **options)
 
         return here.recorder.observe(create)
 
@@ -221,9 +242,9 @@ class Verb(StandIn):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         recorder = here.recorder
         if recorder is None:
-            return self.real(*args, **kwargs)
+            return call_ray(self.real, *args, **kwargs)
         _observed.clear()
-        return recorder.observe(lambda: self.real(*map(self._given, args), **kwargs))
+        return recorder.observe(lambda: call_ray(self.real, *map(self._given, args), **kwargs))
 
     def _given(self, value: Any) -> Any:
         return [_resolved(each) for each in value] if isinstance(value, list) else _resolved(value)
@@ -234,8 +255,8 @@ class Put(Verb):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if here.recorder is None:
-            return self.real(*args, **kwargs)
-        return _submit(lambda: self.real(*args, **kwargs))
+            return call_ray(self.real, *args, **kwargs)
+        return _submit(lambda: call_ray(self.real, *args, **kwargs))
 
 
 class Wait(Verb):

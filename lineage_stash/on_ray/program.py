@@ -85,6 +85,8 @@ def _yield_all(runtime: Runtime, items: Iterable[Any]) -> int:
 class ActorProgram:
     """One object, and how many actors it has created."""
 
+    is_of_tasks = False
+
     def __init__(
         self, cls: type, runtime: Runtime, digest: str = "", load: Callable[[str], type] | None = None
     ) -> None:

@@ -24,6 +24,8 @@ class Stateless:
 class TaskProgram(ActorProgram):
     """Runs functions by their digests."""
 
+    is_of_tasks = True
+
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(Stateless, runtime)
         runtime.unreferenced = deque()

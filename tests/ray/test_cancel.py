@@ -62,7 +62,7 @@ class Teller:
         life = current()
         assert isinstance(life, Life)
         Path(folder, "blocked").touch()
-        while not life.cancelled and not life.peer.program.repeats and not Path(folder, "stop").exists():
+        while not life.cancelled.calls and not life.peer.program.repeats and not Path(folder, "stop").exists():
             time.sleep(0.01)
         return "went"
 

@@ -35,6 +35,9 @@ class Ledger:
         self.calls.append("fail")
         raise KeyError("no such page")
 
+    def open(self, refs: list[Any]) -> Any:
+        return plain_ray.get(refs[0])
+
     def nested(self) -> list[Any]:
         return [plain_ray.put("inner")]
 
@@ -80,6 +83,7 @@ class Caller:
         self.told.append((ready == refs, rest))
         self.told.append(plain_ray.get(plain_ray.get(ledger.nested.remote())[0]))
         self.told.append(plain_ray.get(double.remote(ledger, plain_ray.put(3))))
+        self.told.append(plain_ray.get(ledger.open.remote([plain_ray.put("inside")])))
         try:
             plain_ray.get(ledger.fail.remote())
         except KeyError:
@@ -157,7 +161,8 @@ def test_plain_calls_are_not_made_again_and_their_results_are_recalled(ledger: A
     caller = Caller.remote(ledger)
     told = ray.get(caller.call_all.remote(), timeout=PATIENCE_S)
     assert told[:4] == [1, 2, 3, [2, 4]]
-    assert told[4:8] == [(True, []), "inner", 6, "failed"]
+    assert told[4:9] == [(True, []), "inner", 6, "inside", "failed"]
+    assert plain_ray.get(ledger.open.remote([plain_ray.put("as ever")]), timeout=PATIENCE_S) == "as ever"
     ray.get(caller.pid.remote())
     noted = noted_by(ledger)
     assert noted[-1] == "and forgotten"
