@@ -83,6 +83,7 @@ def test_actors_that_a_request_may_come_to_from_another_are_those_on_the_ways_of
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_benchmark_of_a_graph_counts_every_request_once() -> None:
-    unaffected, others = graph.measure(graph.Sizes(layers=2, columns=3, rate=20, seconds=2, warm_up_s=1))
+    unaffected, others, idle = graph.measure(graph.Sizes(layers=2, columns=3, rate=20, seconds=2, warm_up_s=1))
     assert sum(len(each) for outcome in (unaffected, others) for each in outcome) == 80
     assert all(each for outcome in (unaffected, others) for each in outcome)
+    assert 0 <= idle <= 1
