@@ -74,7 +74,7 @@ mutants: setup ## how many schedules it takes to catch each forgotten rule, from
 demo: compiled ## the README's program: a Ray actor is killed, and nothing is lost
 	$(BIN)/python docs/examples/survive.py
 
-bench: compiled ## measure: all, or PART=core, store, checkpoint, replicated, nodes, tasks or ray
+bench: compiled ## measure: all, or PART=core, store, checkpoint, replicated, nodes, tasks, graph or ray
 	$(BIN)/python -m benchmarks $(PART)
 
 clean: ## remove the environment, caches and build products

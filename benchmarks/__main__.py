@@ -2,7 +2,7 @@
 
 import sys
 
-from benchmarks import against_ray, checkpoint_bytes, core_path, nodes, replicated, store_engines, tasks
+from benchmarks import against_ray, checkpoint_bytes, core_path, graph, nodes, replicated, store_engines, tasks
 
 PARTS = {
     "core": core_path.main,
@@ -11,6 +11,7 @@ PARTS = {
     "replicated": replicated.main,
     "nodes": nodes.main,
     "tasks": tasks.main,
+    "graph": graph.main,
     "ray": against_ray.main,
 }
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ActorHandle,
         ObjectID,
         ObjectRef,
+        cancel,
         durability,
         get,
         get_actor,
@@ -29,24 +30,27 @@ if TYPE_CHECKING:
         remote,
         set_durability,
         shutdown,
+        upgrade,
         wait,
     )
-    from lineage_stash.on_ray.errors import NondeterminismError, RunFinishedError, RunInUseError
+    from lineage_stash.on_ray.errors import NondeterminismError, RunFinishedError, RunInUseError, UpgradeRefused
+    from lineage_stash.on_ray.output import commit, effect
 
 _VERBS = frozenset((
-    "ActorHandle", "ObjectID", "ObjectRef", "durability", "get", "get_actor", "get_runtime_context", "init",
-    "is_initialized", "kill", "observe", "put", "remote", "set_durability", "shutdown", "wait",
+    "ActorHandle", "ObjectID", "ObjectRef", "cancel", "durability", "get", "get_actor", "get_runtime_context", "init",
+    "is_initialized", "kill", "observe", "put", "remote", "set_durability", "shutdown", "upgrade", "wait",
 ))  # fmt: skip
 
-_ERRORS = frozenset(("NondeterminismError", "RunFinishedError", "RunInUseError"))
+_OUTPUT = frozenset(("commit", "effect"))
+_ERRORS = frozenset(("NondeterminismError", "RunFinishedError", "RunInUseError", "UpgradeRefused"))
 
 _MODULES = frozenset(("actor", "exceptions", "util"))
 """Those of Ray's modules that have a counterpart here."""
 
 __all__ = [
-    "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "put", "kill", "get_actor", "observe",
-    "ObjectID", "ObjectRef", "ActorHandle", "get_runtime_context", "durability", "set_durability",
-    "NondeterminismError", "RunFinishedError", "RunInUseError",
+    "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "put", "kill", "cancel", "get_actor",
+    "observe", "ObjectID", "ObjectRef", "ActorHandle", "get_runtime_context", "durability", "set_durability",
+    "NondeterminismError", "RunFinishedError", "RunInUseError", "UpgradeRefused", "upgrade", "commit", "effect",
 ]  # fmt: skip
 
 
@@ -62,6 +66,8 @@ def __getattr__(name: str) -> Any:
         return found
     if name in _MODULES:
         return import_module(f"lineage_stash.{name}")
+    if name in _OUTPUT:
+        return getattr(import_module("lineage_stash.on_ray.output"), name)
     if name in _ERRORS:
         return getattr(import_module("lineage_stash.on_ray.errors"), name)
     if name.startswith("__"):

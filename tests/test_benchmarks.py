@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import against_ray, core_path, nodes, replicated, tasks
+from benchmarks import against_ray, core_path, graph, nodes, replicated, tasks
 
 
 @pytest.mark.parametrize("encoded", [False, True])
@@ -68,3 +68,21 @@ def test_benchmark_of_lost_nodes_measures_every_bar() -> None:
 def test_benchmark_of_tasks_measures_every_bar() -> None:
     figures = tasks.measure(tasks.Sizes(windows=1, single_tasks=5, pipelined_tasks=50, pause_s=0.0))
     assert len({figure.measure for figure in figures}) == len(figures) == 3
+
+
+def test_actors_that_a_request_may_come_to_from_another_are_those_on_the_ways_of_requests_through_it() -> None:
+    sizes = graph.Sizes(layers=6, columns=8)
+    victim = (2, 5)
+    ways = [graph.way(request, sizes) for request in range(5000)]
+    seen = {cell for way in ways if victim in way for cell in way[way.index(victim) :]}
+    assert seen == graph.reached_from(victim, sizes)
+    assert {way[0] for way in ways} == {(0, column) for column in range(8)}
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_benchmark_of_a_graph_counts_every_request_once() -> None:
+    unaffected, others = graph.measure(graph.Sizes(layers=2, columns=3, rate=20, seconds=2, warm_up_s=1))
+    assert sum(len(each) for outcome in (unaffected, others) for each in outcome) == 80
+    assert all(each for outcome in (unaffected, others) for each in outcome)

@@ -20,6 +20,10 @@ class Recorder(Protocol):
     """Whose call it is: a life of an actor, or a tape in a test."""
 
     @property
+    def id(self) -> str:
+        """Who it is, in every life."""
+
+    @property
     def belongings(self) -> Belongings:
         """What is the actor's own."""
 
@@ -28,6 +32,12 @@ class Recorder(Protocol):
 
     def observe(self, read: Callable[[], Any]) -> Any:
         """The same for whatever the user asks for."""
+
+    def commit(self) -> None:
+        """Wait until all that was recorded, and all that it depends on, is committed."""
+
+    def next_created(self) -> int:
+        """One more than the last time; the same in a replay."""
 
 
 class Here(threading.local):

@@ -55,6 +55,16 @@ def install() -> None:
     cover()
 
 
+def add(owner: Any, name: str, instead: Any) -> None:
+    """Replace one more function, of a module or of a class, until `uninstall`."""
+    bindings = _Installed.bindings
+    assert bindings is not None, "what is added is added to the rest"
+    if isinstance(owner, types.ModuleType):
+        real = getattr(owner, name)
+        bindings.captured[id(real)] = (real, instead)
+    bindings.replace(owner, name, instead)
+
+
 def uninstall() -> None:
     """Put everything back."""
     bindings, _Installed.bindings = _Installed.bindings, None

@@ -19,7 +19,7 @@ MARSHAL_VERSION = 2
 KINDS = (
     "time.time", "time.time_ns", "time.monotonic", "time.perf_counter", "time.process_time", "time.thread_time",
     "time.clock_gettime", "time.clock_gettime_ns", "time.localtime", "time.gmtime", "datetime.now", "datetime.utcnow",
-    "os.times", "os.urandom", "os.getrandom", "uuid.uuid1", "uuid.getnode",
+    "os.times", "os.urandom", "os.getrandom", "uuid.uuid1", "uuid.getnode", "cancel",
 )  # fmt: skip
 """What is told apart in a log; new ones go to the end, because a log holds their numbers."""
 

@@ -30,6 +30,8 @@ class Counterpart:
         self.keeps_payloads = False
         """Whether it has all that it has sent and was not told to forget: one that replays has not."""
         self.gone = False
+        self.dropped = False
+        """Whether it is a runner that gets no further task."""
 
     def greet(self, member: Member) -> None:
         """Learn who this is; the payloads of a caller that may never be back must be in the callee's log."""
@@ -84,6 +86,14 @@ class Counterpart:
         )
 
     @property
+    def may_be_forgotten(self) -> bool:
+        """Whether nothing of a runner that has left will be asked for; one that has called this peer is remembered."""
+        return (
+            self.gone and self.dropped and not self.inbox.received and not self.incoming.kept
+            and not self.outbox.results and self.outbox.answered >= self.outbox.calls.upper
+        )  # fmt: skip
+
+    @property
     def has_news(self) -> bool:
         """Whether the other side may free something and has not been told."""
         return (
@@ -107,8 +117,9 @@ class Counterpart:
         """The next numbered message, with everything that waits."""
         channel, outbox, inbox = self.channel, self.outbox, self.inbox
         first_call, calls = outbox.take_unsent(most, most_bytes)
-        first_reply, replies = inbox.replies.take_unsent(most, most_bytes)
         parcels = self.outgoing.take_unsent(most, most_bytes)
+        # A reply says that its stream has ended: no item may come after it.
+        first_reply, replies = (Seqno(0), ()) if self.outgoing.unsent else inbox.replies.take_unsent(most, most_bytes)
         inbox.told_covered = inbox.covered
         outbox.told_released = outbox.released
         self.incoming.told_covered = self.incoming.covered

@@ -10,7 +10,7 @@ Rules:
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from lineage_stash.core import events
 from lineage_stash.core.batch import Range
@@ -60,6 +60,7 @@ class Durability:
         self.flushed = lineage.upper
         self.flushing = False
         self.flush_is_due = False
+        self.commit_is_wanted = False
         self.checkpointed = START
         self.checkpointed_bytes = 0
         self.checkpoint_under_way: Checkpoint | None = None
@@ -75,7 +76,12 @@ class Durability:
 
     def flush(self) -> None:
         """Send own new entries to the store, unless a flush is under way or should wait for company."""
-        if not self.flushing and self.lineage.upper != self.flushed and self._should_flush():
+        if self.flushing:
+            return
+        if self.commit_is_wanted:
+            self.commit_is_wanted = False
+            self._append_of(self.lineage.needs)
+        elif self.lineage.upper != self.flushed and self._should_flush():
             self.flush_is_due = False
             self._append(self.lineage.stash.ranges(self.member.peer, self.flushed, self.lineage.history))
 
@@ -93,6 +99,10 @@ class Durability:
         """Wait no longer."""
         self.flush_is_due = True
 
+    def on_commit_wanted(self, _: events.CommitWanted) -> None:
+        """Wait neither for company nor for the flushes of others."""
+        self.commit_is_wanted = True
+
     def _append(self, ranges: list[Range]) -> None:
         self.flushing = True
         self.flushed = self.lineage.upper
@@ -109,11 +119,16 @@ class Durability:
 
     def poll(self) -> None:
         """Ask about what is not known to be committed, and flush what we hold of others, should they be slow."""
-        if self.flushing or not self.lineage.needs:
+        if not self.flushing:
+            self._append_of(self.lineage.watch)
+
+    def _append_of(self, peers: Iterable[PeerId]) -> None:
+        """Send all that is held and not known to be committed of own entries and of theirs."""
+        if not self.lineage.needs:
             return
-        stash, history, me = self.lineage.stash, self.lineage.history, self.member.peer
-        peers = dict.fromkeys((me, *self.lineage.watch))
-        self._append([piece for peer in peers for piece in stash.ranges(peer, START, history)])
+        stash, history = self.lineage.stash, self.lineage.history
+        logs = dict.fromkeys((self.member.peer, *peers))
+        self._append([piece for peer in logs for piece in stash.ranges(peer, START, history)])
 
     def note_logged_call(self, counterpart: Counterpart) -> None:
         """A call has run whose payload is in the log: once that is committed, its caller need not keep it."""
@@ -164,6 +179,10 @@ class Durability:
         logged_bytes = self.lineage.content_bytes - self.checkpointed_bytes
         if self.lineage.upper - self.checkpointed >= every or logged_bytes >= self.policy.checkpoint_every_bytes:
             self._capture(last=False)
+
+    def want_checkpoint(self) -> None:
+        """Have the state copied after this call, unless it never is."""
+        self.checkpointed_bytes = self.lineage.content_bytes - self.policy.checkpoint_every_bytes
 
     def _capture(self, *, last: bool) -> None:
         """Put together a checkpoint of this moment, all but the state."""
@@ -241,9 +260,11 @@ class Durability:
 
     # retire
 
-    def on_retire_asked(self, _: events.RetireAsked) -> None:
+    def on_retire_asked(self, event: events.RetireAsked) -> None:
         """The program has ended: run nothing more, and leave when nobody needs this peer and no call runs."""
         self.program.end_main()
+        if event.abandons_tasks:
+            self.program.values.abandon_tasks()
         self.program.leaving = True
         self.retiring = True
 

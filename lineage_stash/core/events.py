@@ -66,11 +66,21 @@ class WaitStarted(NamedTuple):
     at_least: int
 
 
+class RunnerDropped(NamedTuple):
+    """There will be no further task for this runner: nobody calls it any more, and it may be forgotten once it left."""
+
+    runner: PeerId
+
+
 class ValuePut(NamedTuple):
     """The program puts a value aside that has refs in it; answered by its `Ref`."""
 
     value: bytes
     passed: tuple[Passed, ...]
+
+
+class CommitStarted(NamedTuple):
+    """The program waits until all that it depends on is committed; answered by None."""
 
 
 class NextStarted(NamedTuple):
@@ -146,6 +156,9 @@ class KillAsked(NamedTuple):
 class RetireAsked(NamedTuple):
     """A driver's program has ended, or an actor is no longer wanted."""
 
+    abandons_tasks: bool = False
+    """Whether tasks that have no runner yet are not wanted any more either: a driver's end with it, as in Ray."""
+
 
 # From the network and the store.
 
@@ -193,6 +206,10 @@ class RecordLoaded(NamedTuple):
 
 class FlushDue(NamedTuple):
     """What was appended has waited for company long enough."""
+
+
+class CommitWanted(NamedTuple):
+    """Somebody waits until all that this peer depends on is committed."""
 
 
 class Lingered(NamedTuple):

@@ -32,6 +32,9 @@ OF_CALL, OF_PARCEL, OF_TASK = range(3)
 
 NOBODY = PeerId("")
 
+CANCELLED = PeerId("cancelled")
+"""Whom tasks are assigned to that nobody is to run: it answers every call at once, and all in the same way."""
+
 
 class Ref(NamedTuple):
     """A peer's claim on a value: the reply to one of its own calls, a parcel from another peer, or a task's result."""

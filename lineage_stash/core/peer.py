@@ -28,12 +28,13 @@ from lineage_stash.core.effects import (
 from lineage_stash.core.entry import Entry
 from lineage_stash.core.frontier import START
 from lineage_stash.core.history import History
-from lineage_stash.core.ids import Incarnation, Index, Member, PeerId, Seqno
+from lineage_stash.core.ids import CANCELLED, Incarnation, Index, Member, PeerId, Seqno
 from lineage_stash.core.lineage import Lineage
 from lineage_stash.core.parcels import Parcel
 from lineage_stash.core.policy import Policy
 from lineage_stash.core.program import Program
 from lineage_stash.core.promises import Promises
+from lineage_stash.core.values import CANCELLATION
 
 LOOK_UP_TICKS = 8
 """How often a peer that is kept waiting looks whether a decision has passed it by."""
@@ -43,8 +44,8 @@ MOST_AHEAD = 256
 
 OF_THE_PROGRAM = frozenset((
     events.CallSubmitted, events.TaskSubmitted, events.TaskAssigned, events.GetStarted, events.WaitStarted,
-    events.NextStarted, events.ValuePut, events.ReadStarted, events.ReadingTaken, events.OutputEmitted,
-    events.ItemYielded, events.CallFinished,
+    events.NextStarted, events.CommitStarted, events.ValuePut, events.ReadStarted, events.ReadingTaken,
+    events.OutputEmitted, events.ItemYielded, events.CallFinished,
 ))  # fmt: skip
 """What a program that was killed says no more, once its record is written."""
 
@@ -90,6 +91,7 @@ class Peer:
             events.GetStarted: self.program.wait,
             events.WaitStarted: self.program.wait,
             events.NextStarted: self.program.wait,
+            events.CommitStarted: self._on_commit_started,
             events.WaitTimedOut: lambda _: self.program.end_wait(),
             events.ReadStarted: lambda event: self.program.read(event.kind),
             events.ReadingTaken: lambda event: self.program.record_reading(event.value),
@@ -100,6 +102,7 @@ class Peer:
             events.CaptureFailed: self.durability.on_capture_failed,
             events.RefsDropped: self._on_dropped,
             events.RetireAsked: self._on_retire_asked,
+            events.RunnerDropped: self._on_runner_dropped,
             events.KillAsked: self._on_kill_asked,
             events.MessageArrived: lambda event: self._admit(event.message),
             events.Appended: self._on_appended,
@@ -109,6 +112,7 @@ class Peer:
             events.Departed: self._on_departed,
             events.RecordLoaded: self._on_record_loaded,
             events.FlushDue: self.durability.on_flush_due,
+            events.CommitWanted: self.durability.on_commit_wanted,
             events.Lingered: lambda _: None,
             events.Ticked: self._on_ticked,
             events.GatherAsked: self.promises.answer,
@@ -169,6 +173,9 @@ class Peer:
             counterpart = self.counterparts[peer] = Counterpart(peer, self.history.incarnation(peer))
             counterpart.gone = counterpart.incoming.orphaned = peer in self.history.gone
             counterpart.outbox.room_bytes = self.policy.under_way_bytes
+            if peer == CANCELLED:
+                counterpart.gone = True
+                counterpart.outbox.fail_rest(CANCELLATION)
         return counterpart
 
     def _stir(self, counterpart: Counterpart) -> None:
@@ -182,6 +189,11 @@ class Peer:
     def _on_submitted(self, event: events.CallSubmitted) -> None:
         self.program.submit(event)
         self._stir(self.counterpart(event.callee))
+
+    def _on_commit_started(self, event: events.CommitStarted) -> None:
+        self.program.wait_for_commit(event)
+        if self.program.waiting is not None:
+            self.durability.commit_is_wanted = True
 
     def _on_dropped(self, event: events.RefsDropped) -> None:
         for ref in event.refs:
@@ -360,7 +372,9 @@ class Peer:
             self._stop(retire)
 
     def _on_departed(self, event: events.Departed) -> None:
-        self._let_go(self.counterpart(event.peer))
+        counterpart = self.counterparts.get(event.peer)
+        if counterpart is not None:
+            self._let_go(counterpart)
         self.promises.forget(event.peer)
 
     def _let_go(self, counterpart: Counterpart) -> None:
@@ -371,7 +385,9 @@ class Peer:
 
     def _on_record_loaded(self, event: events.RecordLoaded) -> None:
         """A peer has retired: what it left in its record for this one, calls and replies, is received from there."""
-        counterpart = self.counterpart(event.record.peer)
+        counterpart = self.counterparts.get(event.record.peer)
+        if counterpart is None:
+            return  # it was forgotten since
         first, calls = calls_in_record(event.record, self.id)
         if calls and first <= counterpart.inbox.received:
             self._receive_calls(counterpart, first, calls)
@@ -380,7 +396,6 @@ class Peer:
             self.program.values.on_replies(counterpart, *replies_in_record(event.record, self.id))
             self.program.values.fail_rest(counterpart, event.record.state)
         self.program.values.orphan(counterpart)
-        self.program.check_for_all_of(counterpart)
 
     # time and rounds
 
@@ -417,8 +432,23 @@ class Peer:
             if self.durability.retiring:  # whoever needed something may have retired without a word
                 for other in self.durability.in_need:
                     self._emit(FindRecord(other))
+            self._forget_runners()
         self.durability.poll()
         self._try_to_leave()
+
+    def _forget_runners(self) -> None:
+        """Look whether runners that were let go have left, and forget those of which nothing is wanted any more."""
+        dropped = [counterpart for counterpart in self.counterparts.values() if counterpart.dropped]
+        for counterpart in dropped:
+            if not counterpart.gone:
+                self._emit(FindRecord(counterpart.peer))
+            elif counterpart.may_be_forgotten and not self.program.script:
+                del self.counterparts[counterpart.peer]
+
+    def _on_runner_dropped(self, event: events.RunnerDropped) -> None:
+        counterpart = self.counterparts.get(event.runner)
+        if counterpart is not None:
+            counterpart.dropped = True
 
     def _on_decided(self, event: events.Decided) -> None:
         decision = event.decision

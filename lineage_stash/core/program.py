@@ -21,6 +21,7 @@ from lineage_stash.core.effects import Effect, FinishReplay, ReportFault, Resume
 from lineage_stash.core.entry import Assigned, Entry, Forwarded, Got, Ran, Read, Scripted, Waited
 from lineage_stash.core.events import (
     CallSubmitted,
+    CommitStarted,
     GetStarted,
     ItemYielded,
     NextStarted,
@@ -30,7 +31,7 @@ from lineage_stash.core.events import (
     ValuePut,
     WaitStarted,
 )
-from lineage_stash.core.frontier import START
+from lineage_stash.core.frontier import START, Frontier, covers
 from lineage_stash.core.ids import OF_PARCEL, CallId, Index, PeerId, Ref, Seqno
 from lineage_stash.core.lineage import Lineage
 from lineage_stash.core.parcels import NO_STREAM, Parcel
@@ -71,7 +72,9 @@ class Program:
         self.repeats = False
         self.strayed = False
         self.ready: deque[Counterpart] = deque()
-        self.waiting: GetStarted | WaitStarted | NextStarted | None = None
+        self.waiting: GetStarted | WaitStarted | NextStarted | CommitStarted | None = None
+        self._wanted: Frontier = {}
+        """What must be committed before the program goes on."""
         self._missing_at = 0
         """The first of the refs that are waited for which was not there when it was looked for."""
         self.wait_ended = False
@@ -271,6 +274,15 @@ class Program:
         self.digest = digest(value, self.digest)
         self.emit(Resume(value))
 
+    def wait_for_commit(self, event: CommitStarted) -> None:
+        """Go on when all that the program depends on at this moment is committed; when that is, is no choice.
+
+        What comes before an entry of the script is committed: a round commits what it lets survive.
+        """
+        self._wanted = {} if self.script else dict(self.lineage.needs)
+        self.waiting = event
+        self.try_resume()
+
     def wait(self, event: GetStarted | WaitStarted | NextStarted) -> None:
         """Go on when the values are there; a wait's outcome is recorded or recalled."""
         self.waiting = event
@@ -295,6 +307,10 @@ class Program:
             self._try_get(waiting.refs)
         elif isinstance(waiting, NextStarted):
             self._try_next(waiting)
+        elif isinstance(waiting, CommitStarted):
+            if covers(self.lineage.committed, self._wanted.items()):
+                self.waiting = None
+                self.emit(Resume(None))
         else:
             self._try_wait(waiting)
 
@@ -338,7 +354,7 @@ class Program:
     def awaited_givers(self) -> list[PeerId]:
         """From whom the program waits for parcels."""
         waiting = self.waiting
-        if waiting is None:
+        if waiting is None or isinstance(waiting, CommitStarted):
             return []
         refs = (waiting.ref,) if isinstance(waiting, NextStarted) else waiting.refs
         return list({ref.peer: None for ref in refs if ref.kind == OF_PARCEL and not self.values.is_ready(ref)})
@@ -393,11 +409,6 @@ class Program:
         if self.busy or not self.script or not isinstance(self.script[0], Ran):
             return None
         return self.script[0].caller
-
-    def check_for_all_of(self, caller: Counterpart) -> None:
-        """A caller is over: if it has not left the call that the replay waits for, because it strayed, nobody has it."""
-        if self.missing_caller == caller.peer and not caller.inbox.queue:
-            self._stray(f"the end of what {caller.peer} has left", _described(self.script[0]))
 
     def _recalled(self) -> None:
         self.script.popleft()

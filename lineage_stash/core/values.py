@@ -16,10 +16,14 @@ from typing import NamedTuple
 
 from lineage_stash.core.checkpoint import Task, Tasks
 from lineage_stash.core.counterpart import Counterpart
+from lineage_stash.core.digest import OPAQUE
 from lineage_stash.core.effects import Effect, OfferTask
 from lineage_stash.core.events import Passed
-from lineage_stash.core.ids import NOBODY, OF_CALL, OF_PARCEL, OF_TASK, PeerId, Ref, Seqno
+from lineage_stash.core.ids import CANCELLED, NOBODY, OF_CALL, OF_PARCEL, OF_TASK, PeerId, Ref, Seqno
 from lineage_stash.core.parcels import NO_STREAM, ORPHANED, Parcel, is_parceled, unwrap, wrap
+
+CANCELLATION = bytes((OPAQUE, 1)) + b"x"
+"""The reply to a call that was cancelled."""
 
 Target = tuple[PeerId, int]
 """Who waits for a value: a parcel for a peer, or one of nobody's tasks, by its number."""
@@ -270,18 +274,28 @@ class Values:
             self.emit(OfferTask(number))
 
     def place(self, number: int, runner: PeerId) -> None:
-        """A task becomes a call of its runner."""
+        """A task becomes a call of its runner, or, where it was cancelled, of nobody, who needs no arguments."""
         task = self.waiting.pop(number)
         counterpart = self.counterpart(runner)
         arguments = self._arguments(task)
-        ref = self.submit(counterpart, task.payload, task.wanted, arguments, task.awaited)
+        passed = () if runner == CANCELLED else arguments
+        ref = self.submit(counterpart, task.payload, task.wanted, passed, task.awaited)
         for argument in arguments:
             self.drop(argument)
         if task.wanted:
             self.placed[number] = ref
         for target in self.targets.pop(Ref(NOBODY, number, OF_TASK), ()):
             self._watch(ref, target)
+        if counterpart.outbox.last_words is not None:
+            self.on_value(ref, counterpart.outbox.last_words)
         self.stir(counterpart)
+
+    def abandon_tasks(self) -> None:
+        """Nobody will find runners any more: who was promised a result of a task that has none will never have it."""
+        numbers = list(self.waiting)
+        self.waiting.clear()
+        for number in numbers:
+            self.on_value(Ref(NOBODY, number, OF_TASK), ORPHANED)
 
     # replay
 

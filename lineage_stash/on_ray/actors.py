@@ -25,6 +25,7 @@ from lineage_stash.on_ray.creation import (
     pack_placement,
     put_class,
     put_on_record,
+    read_creation,
     start_host,
     wishes_of,
 )
@@ -32,11 +33,12 @@ from lineage_stash.on_ray.driver import Driver
 from lineage_stash.on_ray.lending import Tie
 from lineage_stash.on_ray.levels import level_kept
 from lineage_stash.on_ray.methods import CONSTRUCTOR, Method, Methods, methods_of, unpack
-from lineage_stash.on_ray.names import Bearer, check_name, put_name
+from lineage_stash.on_ray.names import Bearer, check_name, put_name, rename_methods
 from lineage_stash.on_ray.placing import node_for_first_life
 from lineage_stash.on_ray.present import Now, current
 from lineage_stash.on_ray.process import POLICY
 from lineage_stash.on_ray.runtime import Runtime
+from lineage_stash.on_ray.upgrading import UPGRADE, note_fingerprint, put_code, warn_of_other_code
 from lineage_stash.shell import address_of
 
 MAX_CRASHES = 3
@@ -234,6 +236,29 @@ class ActorClass:
         self._begin(*state)
 
 
+def upgrade(actor: ActorHandle, cls: Any) -> ActorHandle:
+    """Have an actor go on with another class, from the state that it has then; a handle with the methods of that class.
+
+    Calls that were made before run with the former code. Raises `UpgradeRefused` where the state cannot be taken over:
+    then the actor goes on as before.
+    """
+    if not isinstance(actor, ActorHandle):
+        raise TypeError(f"upgrade() takes a handle of a recovered actor, not {type(actor)}")
+    new = cls if isinstance(cls, ActorClass) else ActorClass(cls, {})
+    runtime = current()
+    with paused():
+        digest, plane = put_code(runtime.process.plane, new._cls), runtime.process.plane
+        runtime.get_one(runtime.submit(actor._peer, UPGRADE, (digest,), {}))
+        note_fingerprint(plane, actor._peer, new._cls)
+        creation = read_creation(plane, actor._peer)
+        bearer = Bearer(actor._peer, new.__name__, new._methods.packed)
+        if creation is not None and creation.name:
+            rename_methods(plane, creation.name, creation.namespace, bearer)
+    tie = actor._tie  # the same, because the actor ends with it
+    tie.class_name, tie.methods = new.__name__, new._methods
+    return ActorHandle(tie)
+
+
 def create(cls: ActorClass, runtime: Runtime, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ActorHandle:
     """Put an actor on record, have its host started, and call its constructor; or find the one that has its name."""
     process, wanted, class_name = runtime.process, cls._options, cls.__name__
@@ -247,7 +272,9 @@ def create(cls: ActorClass, runtime: Runtime, args: tuple[Any, ...], kwargs: dic
         bearer = Bearer(peer, class_name, cls._methods.packed)
         standing = runtime.observe(lambda: tuple(put_name(process.plane, name, namespace, bearer, wanted)))
         if standing[0] != peer:
+            warn_of_other_code(process.plane, standing[0], name, cls._cls)
             return make_handle(*standing)
+        note_fingerprint(process.plane, peer, cls._cls)
     detached = wanted.get("lifetime") == "detached"
     placement = inherit_placement(pack_placement(wanted), runtime.placement)
     creation = Creation(
@@ -258,7 +285,11 @@ def create(cls: ActorClass, runtime: Runtime, args: tuple[Any, ...], kwargs: dic
     put_on_record(process.plane, creation)
     if not process.registry.is_claimed(address_of(peer, FIRST_INCARNATION)):
         start_host(creation, FIRST_INCARNATION, node_for_first_life(process.plane, wishes_of(creation)))
-    runtime.submit(peer, CONSTRUCTOR, args, kwargs)
+    try:
+        runtime.submit(peer, CONSTRUCTOR, args, kwargs)
+    except (TypeError, ValueError):  # nobody has a handle of it
+        process.kill(peer, "the arguments of its constructor could not be sent")
+        raise
     if isinstance(runtime, Driver) and not detached:
         Now.actors.append(peer)
     return ActorHandle(Tie(peer, class_name, cls._methods, None if detached else runtime.unreferenced))

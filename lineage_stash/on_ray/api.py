@@ -18,24 +18,27 @@ import ray
 
 from lineage_stash.capture.here import here, paused
 from lineage_stash.core.frontier import START
-from lineage_stash.on_ray import services
-from lineage_stash.on_ray.actors import ActorClass, ActorHandle, ActorMethod, make_handle
+from lineage_stash.on_ray import plain, services
+from lineage_stash.on_ray.actors import ActorClass, ActorHandle, ActorMethod, make_handle, upgrade
 from lineage_stash.on_ray.context import Context, get_runtime_context
 from lineage_stash.on_ray.driver import Driver
 from lineage_stash.on_ray.levels import Durability, level_kept
 from lineage_stash.on_ray.names import check_name, find_name
 from lineage_stash.on_ray.options import DECORATOR_ERROR, is_cython
 from lineage_stash.on_ray.present import Now, adopt, current, is_initialized
-from lineage_stash.on_ray.refs import ObjectRef
+from lineage_stash.on_ray.refs import ObjectRef, ObjectRefGenerator
 from lineage_stash.on_ray.resumable import ResumableDriver
 from lineage_stash.on_ray.tasks import RemoteFunction
+from lineage_stash.on_ray.unborn import fail_calls_of_unborn
 from lineage_stash.shell import address_of
 
 __all__ = [
-    "ActorClass", "ActorHandle", "ActorMethod", "Durability", "ObjectID", "ObjectRef", "adopt", "current", "durability",
-    "get", "get_actor", "get_runtime_context", "init", "is_initialized", "kill", "observe", "put", "remote",
-    "set_durability", "shutdown", "wait",
+    "ActorClass", "ActorHandle", "ActorMethod", "Durability", "ObjectID", "ObjectRef", "adopt", "cancel", "current",
+    "durability", "get", "get_actor", "get_runtime_context", "init", "is_initialized", "kill", "observe", "put",
+    "remote", "set_durability", "shutdown", "upgrade", "wait",
 ]  # fmt: skip
+
+plain.keep_refs_apart()
 
 ObjectID = ObjectRef
 """The name that refs had in old programs."""
@@ -201,11 +204,30 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
     if no_restart:
         with paused():
             process.kill(actor._peer, "it was killed")
+            fail_calls_of_unborn(runtime, actor._peer)
         return
     with process.lock:
         assert process.shell is not None
         incarnation = process.shell.machine.history.incarnation(actor._peer)
         process.control(address_of(actor._peer, incarnation), crash=incarnation)
+
+
+def cancel(ray_waitable: Any, *, force: bool = False, recursive: bool = True) -> None:
+    """Have a call fail with `TaskCancelledError`, unless it is finished.
+
+    A running task is ended with its process, whether forced or not, and so are the tasks that it waits for. A call of
+    an actor can be cancelled before it begins.
+    """
+    ref = ray_waitable._ref if isinstance(ray_waitable, ObjectRefGenerator) else ray_waitable
+    if isinstance(ref, ObjectRef):
+        ref.check_session()
+        current().about_to(f"cancel {ref.name}")
+        with paused():
+            current().cancelling.cancel(ref, force=force)
+        return
+    if not isinstance(ref, ray.ObjectRef | ray.ObjectRefGenerator):
+        raise TypeError(f"ray.cancel() only supported for object refs. For actors, try ray.kill(). Got: {type(ref)}.")
+    ray.cancel(ref, force=force, recursive=recursive)
 
 
 # durability
@@ -256,6 +278,8 @@ def get(object_refs: Sequence[ObjectRef], *, timeout: float | None = None) -> li
 def get(object_refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) -> Any:
     """The value of a ref, or of each in a list; raises what the call raised."""
     if isinstance(object_refs, ObjectRef):
+        if object_refs._runtime.has_left:
+            object_refs.check_session()
         return current().get_one(object_refs, timeout)
     if isinstance(object_refs, ray.ObjectRef):
         return ray.get(object_refs, timeout=timeout)
@@ -265,6 +289,9 @@ def get(object_refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None =
             "a list of ObjectRefs."
         )
     if all(isinstance(ref, ObjectRef) for ref in object_refs):
+        for ref in object_refs:
+            if ref._runtime.has_left:
+                ref.check_session()
         return current().get_all(object_refs, timeout)
     for ref in object_refs:
         if not isinstance(ref, ObjectRef | ray.ObjectRef):
@@ -302,6 +329,8 @@ def _check_waitables(refs: Any, timeout: float | None) -> None:
     for ref in refs:
         if not isinstance(ref, ObjectRef | ray.ObjectRef):
             raise TypeError(f"wait() expected a list of ray.ObjectRef, got list containing {type(ref)}")
+        if isinstance(ref, ObjectRef):
+            ref.check_session()
     if len({isinstance(ref, ObjectRef) for ref in refs}) > 1:
         raise TypeError(
             "wait() cannot wait for results of plain Ray and of recovered calls at once: wait for each kind"

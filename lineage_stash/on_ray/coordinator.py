@@ -31,6 +31,7 @@ from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
 from lineage_stash.on_ray.recoveries import Recoveries
 from lineage_stash.on_ray.registry import COORDINATOR, Place
 from lineage_stash.on_ray.replica_watch import ReplicaWatch
+from lineage_stash.on_ray.versions import note_version
 from lineage_stash.ports import Frame
 from lineage_stash.shell import Shell, address_of, open_store
 from lineage_stash.store.contract import ReplicaId, Ticket
@@ -99,6 +100,7 @@ class Office:
             self.first_lives = FirstLives(process, self.hosting)
             self.moving = Moving(process, self.hosting, self._bury)
             process.registry.starter = self.hosting.start
+        note_version(process.plane, COORDINATOR)
         process.registry.settle_in(address, process.place)
         process.plane.put(COORDINATOR, address.encode())
         with process.lock:

@@ -13,11 +13,13 @@ import hashlib
 import json
 import os
 import traceback
+from concurrent.futures import Future
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import cloudpickle
 import ray
+from ray.exceptions import ActorUnavailableError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from lineage_stash.capture.pickling import dumps
@@ -26,6 +28,12 @@ from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.shell import address_of
 
 RAY_NAMESPACE = "lineage_stash"
+
+MOST_ATTEMPTS = 10
+"""How often a host is asked to run: more often than a network that works at all loses a call."""
+
+ASKED_AGAIN: dict[str, Any] = {"max_task_retries": -1}
+"""For calls of Ray's that may be made twice: one that is lost on its way is made again while the process is there."""
 
 HOST_ENVIRONMENT = {"env_vars": {"PYTHONHASHSEED": "0"}}
 """The order of a set of strings must be the same in every life."""
@@ -125,7 +133,13 @@ def read_creation(plane: ControlPlane, peer: PeerId) -> Creation | None:
 
 def put_class(plane: ControlPlane, cls: type) -> str:
     """Store the code of a class; its digest."""
-    code = dumps(cls)
+    try:
+        code = dumps(cls)
+    except Exception as error:
+        raise TypeError(
+            f"Could not serialize the actor class {cls.__name__}: {error}. It refers to an object that belongs to this "
+            "process: make that in the constructor, or in the method that needs it."
+        ) from error
     if len(code) > LARGEST_CODE_BYTES:
         raise ValueError(
             f"The actor {cls.__name__} is too large ({len(code) >> 20} MiB > {LARGEST_CODE_BYTES >> 20} MiB): its "
@@ -175,7 +189,7 @@ def start_host(creation: Creation, incarnation: Incarnation, node: str | None = 
         name=name, namespace=RAY_NAMESPACE, lifetime="detached", get_if_exists=True,
         runtime_env=environment, max_concurrency=2, **options,
     ).remote(address)  # fmt: skip
-    host.run.remote()
+    ask_to_run(host)
 
 
 def start_spare(name: str, node: str | None) -> None:
@@ -186,7 +200,20 @@ def start_spare(name: str, node: str | None) -> None:
         name=name, namespace=RAY_NAMESPACE, lifetime="detached", get_if_exists=True, num_cpus=0,
         runtime_env=HOST_ENVIRONMENT, max_concurrency=2, **({} if node is None else bound_to(node)),
     ).remote(None)  # fmt: skip
-    host.run.remote()
+    ask_to_run(host)
+
+
+def ask_to_run(host: Any, attempts: int = MOST_ATTEMPTS) -> None:
+    """Have a host live its life, and ask again if the call was lost on its way; asking twice is no harm.
+
+    Ray's own retries would do it too, and tell the user of every process that has ended.
+    """
+
+    def on_done(asked: "Future[None]") -> None:
+        if attempts > 1 and isinstance(asked.exception(), ActorUnavailableError):
+            ask_to_run(host, attempts - 1)
+
+    host.run.remote().future().add_done_callback(on_done)
 
 
 def bound_to(node: str) -> dict[str, Any]:
@@ -198,10 +225,12 @@ def host_runner(runner: str) -> None:
     """Live the first life of a runner, as a task of Ray's, until its caller ends it."""
     from lineage_stash.capture.install import install
     from lineage_stash.on_ray.host import Life
+    from lineage_stash.on_ray.plain import record_plain_ray
     from lineage_stash.on_ray.present import adopt
     from lineage_stash.on_ray.process import Process
 
     install()
+    record_plain_ray()
     address = address_of(PeerId(runner), FIRST_INCARNATION)
     try:
         Life(Process(address), PeerId(runner), FIRST_INCARNATION).run(is_task=True)

@@ -95,7 +95,15 @@ class Dispatcher:
 
         process.registry.ask(lambda: read_function(process.plane, digest), on_read)
 
+    def forget(self, task: int) -> None:
+        """A task is not wanted any more."""
+        for waiting in self.waiting.values():
+            if task in waiting:
+                waiting.remove(task)
+
     def _line_up(self, task: int, function: Function) -> None:
+        if task not in self.runtime.peer.program.values.waiting:
+            return  # it was cancelled meanwhile
         kind = kind_of(function)
         waiting = self.waiting.setdefault(kind, deque())
         waiting.append(task)
@@ -120,9 +128,21 @@ class Dispatcher:
     def on_message(self) -> None:
         """Replies may have come: whoever has answered is free."""
         now = time.monotonic()
-        for runner in self.runners.values():
-            if runner.is_up and runner.idle_since is None and not self.runtime.awaits_answer(runner.peer):
+        for runner in list(self.runners.values()):
+            if self._has_ended(runner.peer):
+                del self.runners[runner.peer]
+            elif runner.is_up and runner.idle_since is None and not self.runtime.awaits_answer(runner.peer):
                 self._is_free(runner, now)
+
+    def _has_ended(self, peer: PeerId) -> bool:
+        """Whether a runner was given up, or ended with a task that was cancelled: it must not be given another one."""
+        counterpart = self.runtime.peer.counterparts.get(peer)
+        return counterpart is not None and counterpart.outbox.last_words is not None
+
+    def retire(self, peer: PeerId) -> None:
+        """Give a runner no further task."""
+        if peer in self.runners:
+            self.runners[peer].kind = NOBODYS
 
     def _is_free(self, runner: Runner, now: float) -> None:
         runner.idle_since = now
@@ -192,6 +212,7 @@ class Dispatcher:
     def _end(self, runner: Runner) -> None:
         """Have a runner go when nobody needs it; should it not hear this, it comes back, and is told again."""
         del self.runners[runner.peer]
+        self.runtime.shell.feed(events.RunnerDropped(runner.peer))
         incarnation = self.runtime.peer.history.incarnation(runner.peer)
         self.runtime.process.control(address_of(runner.peer, incarnation), retire=True)
 

@@ -18,6 +18,7 @@ import ray
 
 from lineage_stash.core import effects, events
 from lineage_stash.core.backlog import Backlog
+from lineage_stash.core.frontier import covers
 from lineage_stash.core.history import History
 from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId, Ref
 from lineage_stash.core.peer import Peer
@@ -31,6 +32,7 @@ from lineage_stash.on_ray.refs import ObjectRef
 from lineage_stash.on_ray.registry import COORDINATOR, replica_name
 from lineage_stash.on_ray.replica_sets import lost_replicas
 from lineage_stash.on_ray.runtime import Runtime, deadline_after, timed_out
+from lineage_stash.on_ray.unborn import fail_calls_of_unborn
 from lineage_stash.shell import address_of, open_store
 from lineage_stash.store.contract import GetCheckpoint
 
@@ -195,6 +197,15 @@ class Driver(Runtime):
         for claim, reply in zip(refs, self._ask(events.GetStarted(wanted)), strict=True):
             claim._reply = reply
 
+    def commit(self) -> None:
+        """Wait for the replies that this script has got, and all that they depend on."""
+        with self.process.lock:
+            wanted = tuple(self.peer.lineage.needs.items())
+            self.shell.feed(events.CommitWanted())
+        while not covers(self.peer.lineage.committed, wanted):
+            self._check()
+            self.process.wait()
+
     def next_item(self, ref: ObjectRef, position: int) -> Ref | None:
         """Wait for an item of a stream."""
         assert ref.ref is not None, "a stream is the reply to a call"
@@ -258,6 +269,7 @@ class Driver(Runtime):
     def leave(self, actors: list[PeerId]) -> None:
         """Have the actors of this script end, wait until nobody needs it, and go."""
         process = self.process
+        self.has_left = True
         process.plane.patience_s = GOODBYE_S
         if self.stopped is None:
             with suppress(ControlPlaneAway):  # then there is nobody left to say goodbye to
@@ -267,16 +279,13 @@ class Driver(Runtime):
     def _say_goodbye(self, actors: list[PeerId]) -> None:
         process = self.process
         retired = {key.removeprefix("retired/") for key in process.plane.keys("retired/")}
-        actors = [actor for actor in actors if actor not in retired]
+        actors = [actor for actor in (*actors, *self.dispatcher.runners) if actor not in retired]
         for actor in actors:
             process.kill(actor, "it has left: the driver that created it has ended")
-        never_began = [
-            actor for actor in actors if not process.registry.is_claimed(address_of(actor, FIRST_INCARNATION))
-        ]
+        for actor in actors:
+            fail_calls_of_unborn(self, actor)
         with process.lock:
-            for actor in never_began:
-                self.shell.feed(events.Departed(actor))
-            self.shell.feed(events.RetireAsked())
+            self.shell.feed(events.RetireAsked(abandons_tasks=True))
         deadline = deadline_after(GOODBYE_S)
         while not self._has_stopped() and time.monotonic() < deadline:
             process.wait()

@@ -3,6 +3,10 @@
 from ray.exceptions import RayActorError, RayError
 
 
+class UpgradeRefused(ValueError):
+    """An actor goes on with the code that it has; the text says why."""
+
+
 class NondeterminismError(RayActorError):  # type: ignore[misc]
     """A replay did not do what the first run had done, and the actor or the script was stopped; the text says where."""
 

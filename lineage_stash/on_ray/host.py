@@ -24,19 +24,22 @@ from ray.actor import exit_actor
 
 from lineage_stash.capture import install, readings
 from lineage_stash.capture.belongings import Belongings
-from lineage_stash.capture.here import here
+from lineage_stash.capture.here import ask, here, paused
 from lineage_stash.core import effects, events
 from lineage_stash.core.entry import Ran, Read
 from lineage_stash.core.frontier import START
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerId
 from lineage_stash.core.peer import Peer
+from lineage_stash.core.values import CANCELLATION
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.creation import Creation, load_class, read_creation
+from lineage_stash.on_ray.errors import UpgradeRefused
 from lineage_stash.on_ray.levels import default_level, parse_level
 from lineage_stash.on_ray.limits import within_limits
 from lineage_stash.on_ray.links import Link
 from lineage_stash.on_ray.logged import LoggedRuntime
 from lineage_stash.on_ray.mail import Addressee
+from lineage_stash.on_ray.plain import record_plain_ray
 from lineage_stash.on_ray.present import adopt
 from lineage_stash.on_ray.process import POLICY, Process, split_address
 from lineage_stash.on_ray.program import ActorProgram
@@ -44,10 +47,14 @@ from lineage_stash.on_ray.refs import saving
 from lineage_stash.on_ray.registry import COORDINATOR
 from lineage_stash.on_ray.resting import rest_in_ray
 from lineage_stash.on_ray.runner import TaskProgram
+from lineage_stash.on_ray.runtime import Reply
 from lineage_stash.restoring import NoLife, restore
 from lineage_stash.shell import address_of, open_store
 from lineage_stash.store.contract import Level
 from lineage_stash.store.states import Buffer, unpack_state
+
+CANCEL = "cancel"
+"""The kind of reading that says that a call was cancelled before it began."""
 
 CAREFUL_CALLS = 64
 """New calls of a recovered life that are sent to the store before they run."""
@@ -81,6 +88,7 @@ class Host(Addressee):
 
     def _live(self) -> None:
         install.install()
+        record_plain_ray()
         address = self.address
         actor = ray.get_runtime_context().get_actor_name()
         process = Process(address or f"spare-{secrets.token_hex(4)}", actor=actor)
@@ -125,6 +133,8 @@ class Life(LoggedRuntime):
         self.careful_calls = CAREFUL_CALLS
         self.is_task = False
         self.reached_at = 0.0
+        self.cancelled: set[tuple[PeerId, int]] = set()
+        """Calls that are not to be run when their turn comes."""
         self.program: ActorProgram
         self.creation: Creation
         process.on_control = self._on_control
@@ -160,9 +170,6 @@ class Life(LoggedRuntime):
         address = address_of(self.id, self.incarnation)
         creation = read_creation(process.plane, self.id)
         if creation is None or not process.registry.claim(address):
-            return False
-        if self.incarnation == FIRST_INCARNATION and process.registry.last_words_of(self.id) is not None:
-            process.registry.retire(self.id)  # it was killed before it began
             return False
         self.creation = creation
         self.namespace, self.placement = creation.namespace, creation.placement
@@ -215,15 +222,26 @@ class Life(LoggedRuntime):
     def _make_program(self, creation: Creation) -> ActorProgram:
         if not creation.class_digest:
             return TaskProgram(self)
-        program = ActorProgram(load_class(self.process.plane, creation.class_digest), self)
-        install.cover(program.cls)
-        return program
+        digest = creation.class_digest
+        return ActorProgram(self._load_class(digest), self, digest, self._load_class)
+
+    def _load_class(self, digest: str) -> type:
+        with paused():
+            cls = load_class(self.process.plane, digest)
+            install.cover(cls)
+        return cls
 
     def _enter(self, peer: Peer | NoLife) -> bool:
         if isinstance(peer, NoLife):
             if peer is NoLife.RETIRED:
                 self.process.registry.retire(self.id)
             return False
+        if self.program.replaced and peer.program.script:
+            raise UpgradeRefused(
+                f"{self.id} cannot be recovered with this code ({self.program.replaced}): {len(peer.program.script)} "
+                "entries of its log are still to be replayed with the former code. Bring that back; and upgrade "
+                "with lineage_stash.upgrade(handle, NewClass), which keeps it."
+            )
         self.restored_at = time.monotonic()
         self.last_call = peer.program.last_call
         durability = peer.durability
@@ -251,8 +269,30 @@ class Life(LoggedRuntime):
             self.shell.feed(events.KillAsked(bytes.fromhex(said["kill"])))
         elif "retire" in said and self.process.shell is not None:
             self.shell.feed(events.RetireAsked())
+        elif "cancel" in said and self.process.shell is not None:
+            self._cancel(PeerId(said["caller"]), said["cancel"])
         elif said.get("crash") == self.incarnation:
             os._exit(1)  # the next life goes on from here
+
+    def _cancel(self, caller: PeerId, seqno: int) -> None:
+        """A caller does not want a call any more; it asks again while that is of no avail."""
+        call, counterpart = self.call, self.peer.counterparts.get(caller)
+        if self.peer.program.is_replaying:
+            return
+        if counterpart is None or seqno >= counterpart.inbox.started:
+            self.cancelled.add((caller, seqno))
+        elif call is not None and call.call[0::2] == (caller, seqno) and isinstance(self.program, TaskProgram):
+            self.shell.feed(events.KillAsked(CANCELLATION))
+
+    def _is_cancelled(self, call: effects.RunCall) -> bool:
+        """Whether a call was cancelled before it began, in this run or in the first one."""
+        script, asked = self.peer.program.script, (call.call.caller, call.call.seqno)
+        if script:
+            is_logged = isinstance(script[0], Read) and readings.kind_of(script[0].value) == CANCEL
+        else:
+            is_logged = not self.peer.program.repeats and asked in self.cancelled
+        self.cancelled.discard(asked)
+        return is_logged and bool(ask(self, CANCEL, lambda: True))
 
     def stop(self, reason: str) -> None:
         """The machine has stopped: so does the process, even from within a call that does not end."""
@@ -303,7 +343,10 @@ class Life(LoggedRuntime):
         self.latest = call
         here.recorder = self
         try:
-            reply, passed = self.program.run(call.payload, call.call.caller)
+            if (self.cancelled or self.peer.program.script) and self._is_cancelled(call):
+                finished: Reply = CANCELLATION, ()
+            else:
+                finished = self.program.run(call.payload, call.call.caller)
         finally:
             here.recorder = None
         if attempt is not None:
@@ -314,7 +357,7 @@ class Life(LoggedRuntime):
             self.process.turns += 1
             if self.program.exit is not None:
                 self.shell.feed(events.KillAsked(self.program.exit))  # first, so that no other call begins
-            self.shell.feed(events.CallFinished(reply, passed))
+            self.shell.feed(events.CallFinished(*finished))
             if self.dropped:  # after the reply, which may have passed them on
                 self._let_go()
             if self._has_call() and now - self.looked_at > LOOK_S:

@@ -56,6 +56,10 @@ class LoggedRuntime(Runtime):
         for claim, reply in zip(refs, self._ask(events.GetStarted(wanted)), strict=True):
             claim._reply = reply
 
+    def commit(self) -> None:
+        """When that is so is no determinant: whatever is repeated is committed."""
+        self._ask(events.CommitStarted())
+
     def next_item(self, ref: ObjectRef, position: int) -> Ref | None:
         """Wait for an item of a stream; whether there is one follows from the log of whoever makes it."""
         assert ref.ref is not None, "a stream is the reply to a call"

@@ -55,6 +55,13 @@ def put_name(plane: ControlPlane, name: str, namespace: str, bearer: Bearer, opt
     )
 
 
+def rename_methods(plane: ControlPlane, name: str, namespace: str, bearer: Bearer) -> None:
+    """Whoever has this name has other methods now."""
+    found = plane.get(_key(name, namespace))
+    if found is not None and json.loads(found)[0] == bearer.peer:
+        plane.put(_key(name, namespace), json.dumps(bearer).encode())
+
+
 def find_name(plane: ControlPlane, name: str, namespace: str) -> Bearer:
     """The actor that has a name."""
     found = plane.get(_key(name, namespace))

@@ -15,9 +15,17 @@ from struct import Struct
 from typing import Any
 
 import cloudpickle
-from ray.exceptions import ActorDiedError, OwnerDiedError, RayError, RayTaskError, WorkerCrashedError
+from ray.exceptions import (
+    ActorDiedError,
+    OwnerDiedError,
+    RayError,
+    RayTaskError,
+    TaskCancelledError,
+    WorkerCrashedError,
+)
 
 from lineage_stash.core.digest import HEAD_STARTS, OPAQUE
+from lineage_stash.core.values import CANCELLATION
 from lineage_stash.on_ray.errors import NondeterminismError
 
 PLAIN = 1
@@ -40,7 +48,8 @@ _LENGTHS = Struct("<QI")
 _LENGTH = Struct("<Q")
 
 VALUE, ERROR, DIED, STRAYED, CRASHED, PARTS = b"v", b"e", b"d", b"n", b"c", b"p"
-FAILURES = (ERROR, DIED, STRAYED, CRASHED)
+CANCELLED = CANCELLATION[HEAD_STARTS:]
+FAILURES = (ERROR, DIED, STRAYED, CRASHED, CANCELLED)
 
 RETURNS = "\0"
 """Separates a method from how many values it returns, where that is not one."""
@@ -140,9 +149,26 @@ def pack_call(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> byt
         return plain
     kinds = ",".join([type(value).__qualname__ for value in (*args, *kwargs.values())])
     head = f"{method}({kinds})".encode()
-    if len(args) == 1 and not kwargs:
-        return _opaque(head, b"1" + _text(method), *_pickle(args[0]))
-    return _opaque(head, b"n" + _text(method), *_pickle((args, kwargs)))
+    try:
+        if len(args) == 1 and not kwargs:
+            return _opaque(head, b"1" + _text(method), *_pickle(args[0]))
+        return _opaque(head, b"n" + _text(method), *_pickle((args, kwargs)))
+    except Exception as error:
+        raise _unserializable(args, kwargs, error) from error
+
+
+def _unserializable(args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> TypeError:
+    """What is wrong with the arguments of a call; which one it is takes a second look."""
+    for name, value in (*enumerate(args, 1), *kwargs.items()):
+        try:
+            _pickle(value)
+        except Exception as cause:  # noqa: BLE001 - the user's class may fail in any way
+            return TypeError(f"Could not serialize the argument {name!r}, {_kind(value)}: {cause}")
+    return TypeError(f"Could not serialize the arguments: {error}")
+
+
+def _kind(value: object) -> str:
+    return f"of type {type(value).__qualname__}"
 
 
 def _text(method: str) -> bytes:
@@ -221,7 +247,10 @@ def pack_value(value: Any) -> bytes:
     plain = pack_plain_value(value)
     if plain is not None:
         return plain
-    return _opaque(VALUE + type(value).__qualname__.encode(), *_pickle(value))
+    try:
+        return _opaque(VALUE + type(value).__qualname__.encode(), *_pickle(value))
+    except Exception as error:
+        raise TypeError(f"Could not serialize the value, {_kind(value)}: {error}") from error
 
 
 def pack_error(function: str, error: BaseException) -> bytes:
@@ -276,6 +305,8 @@ def unpack_value(reply: bytes) -> Any:
         raise died
     if kind == CRASHED:
         raise TaskCrashed(bytes(body).decode())
+    if kind == CANCELLED:
+        raise TaskCancelledError(error_message="The call was cancelled by ray.cancel().")
     if kind == STRAYED:
         raise NondeterminismError(error_msg=bytes(body).decode())
     function, text, error = pickle.loads(body)

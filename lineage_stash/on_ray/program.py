@@ -29,12 +29,25 @@ from lineage_stash.on_ray.methods import CONSTRUCTOR, STREAMING
 from lineage_stash.on_ray.pickling import pickle_state, unpickle_state
 from lineage_stash.on_ray.refs import saving
 from lineage_stash.on_ray.runtime import Reply, Runtime
+from lineage_stash.on_ray.upgrading import (
+    FIRST_VERSION,
+    UPGRADE,
+    attributes_of,
+    upgrade_object,
+    upgrade_state,
+    version_of,
+)
 from lineage_stash.store.chunks import DIGEST_BYTES
 from lineage_stash.store.states import Buffer, digests_of_state, pack_state
 from lineage_stash.wire.loop import Loop
 
 IN_PLACE_S = 0.002
 """A fork of a Ray worker takes about this long."""
+
+PICKLE = b"\x80"
+"""What a pickle begins with."""
+
+DIGEST_CHARACTERS = 32
 
 REPORT = struct.Struct("<?d")
 LENGTH = struct.Struct("<Q")
@@ -72,9 +85,16 @@ def _yield_all(runtime: Runtime, items: Iterable[Any]) -> int:
 class ActorProgram:
     """One object, and how many actors it has created."""
 
-    def __init__(self, cls: type, runtime: Runtime) -> None:
+    def __init__(
+        self, cls: type, runtime: Runtime, digest: str = "", load: Callable[[str], type] | None = None
+    ) -> None:
         self.cls = cls
         self.runtime = runtime
+        self.digest = digest
+        self.load = load
+        """Finds a class by its digest."""
+        self.replaced = ""
+        """Why nothing may be replayed, if the code has changed since the checkpoint."""
         self.instance: Any = None
         self.failure: str | None = None
         self.exit: bytes | None = None
@@ -82,6 +102,8 @@ class ActorProgram:
         self.created = 0
         self.belongings = Belongings()
         self._pickling_s: float | None = None
+        self._has_reported = False
+        """Whether it was said that the state cannot be copied."""
         self._last_chunks: frozenset[bytes] = frozenset()
 
     # calls
@@ -118,6 +140,8 @@ class ActorProgram:
 
     def function(self, method: str) -> Callable[..., Any]:
         """What is run for a method."""
+        if method == UPGRADE:
+            return self._upgrade
         if method in GENERIC:
             return partial(GENERIC[method], self.instance)
         found: Callable[..., Any] = getattr(self.instance, method)
@@ -127,20 +151,38 @@ class ActorProgram:
         """What a method is called in errors."""
         return f"{self.cls.__name__}.{method}"
 
+    def _upgrade(self, digest: str) -> None:
+        """Go on with another class."""
+        if digest == self.digest:
+            return
+        assert self.load is not None, "only actors have code that can be replaced"
+        cls = self.load(digest)
+        self.instance = upgrade_object(self.instance, cls)
+        self.cls, self.digest = cls, digest
+        self.runtime.peer.durability.want_checkpoint()
+
     # state
 
     def _pack(self) -> bytes:
         saves = getattr(self.instance, "__ray_save__", None)
         state = saves() if saves is not None else self.instance
         with saving(self.runtime):
-            belongings = self.belongings.pack()
-            return pickle_state((saves is not None, state, self.failure, self.created, belongings), self.cls)
+            parts = saves is not None, state, self.failure, self.created, self.belongings.pack(), version_of(self.cls)
+            return self.digest.encode() + pickle_state(parts, self.cls)
 
     def restore(self, state: bytes) -> None:
-        """Go on from a copy."""
-        saved, value, self.failure, self.created, belongings = unpickle_state(state, self.cls)
+        """Go on from a copy, with the code that it is of."""
+        if state[:1] != PICKLE:
+            digest, state = state[:DIGEST_CHARACTERS].decode(), state[DIGEST_CHARACTERS:]
+            if digest != self.digest and self.load is not None:
+                self.cls, self.digest = self.load(digest), digest
+        saved, value, self.failure, self.created, belongings, *rest = unpickle_state(state, self.cls)
+        version = rest[0] if rest else FIRST_VERSION
         self.belongings.restore(belongings)
-        if saved:
+        if version != version_of(self.cls):
+            self.replaced = f"version {version!r} of its state, and {version_of(self.cls)!r} of its code"
+            self.instance = upgrade_state(value if saved else attributes_of(value), self.cls, version, saved=saved)
+        elif saved:
             self.instance = object.__new__(self.cls)
             self.instance.__ray_restore__(value)
         else:
@@ -189,6 +231,7 @@ class ActorProgram:
             _reap(child)
             done_well, self._pickling_s = REPORT.unpack(report) if len(report) == REPORT.size else (False, None)
             if not done_well:
+                self._has_reported = True
                 os.close(copy)
                 captured(events.CaptureFailed(), {})
                 return
@@ -213,6 +256,9 @@ class ActorProgram:
             os._exit(0)
 
     def _report(self, error: BaseException) -> None:
+        if self._has_reported:
+            return
+        self._has_reported = True
         print(
             f"lineage_stash: the state of {self.cls.__name__} cannot be copied, so that its log is kept instead and a "
             f"recovery replays all of it: {type(error).__name__}: {error}. Define __ray_save__ and __ray_restore__ to "

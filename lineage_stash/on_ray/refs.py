@@ -134,9 +134,19 @@ class ObjectRef:
         ref, reply = self.ref, self._reply
         return ref is not None and (reply is None or ref.kind == OF_PARCEL or is_parceled(reply))
 
+    def check_session(self) -> None:
+        """Raise if the value was not here when the script left the cluster that it was to come from."""
+        if self._runtime.has_left and self.claim._reply is None:
+            raise ValueError(
+                f"{self!r} is from a session that has ended: this script has called shutdown() since, and the value "
+                "had not been got before. get() values before shutdown(), or make the call again."
+            )
+
     def to_pass(self) -> Passed:
         """What the peer needs to pass this on."""
         if self._is_known_to_peer:
+            if self._runtime.has_left:
+                raise ValueError(f"{self!r} is from a session that has ended, and cannot be passed on: pass its value")
             assert self.ref is not None, "what the peer knows has a ref"
             return self.ref
         assert self._reply is not None, "what the peer does not know is here"
@@ -189,6 +199,16 @@ def _restored(ref: tuple[PeerId, int, int] | None, reply: bytes | None, name: st
 def _restored_part(whole: ObjectRef, name: str, part: int) -> ObjectRef:
     assert _doing.saving is not None, "a state is opened by the actor that it belongs to"
     return ObjectRef(_doing.saving, whole.ref, None, name, part, whole)
+
+
+def is_passing() -> bool:
+    """Whether this thread packs something for somebody else."""
+    return _doing.passing is not None
+
+
+def is_saving() -> bool:
+    """Whether this thread saves or restores a state."""
+    return _doing.saving is not None
 
 
 @contextmanager

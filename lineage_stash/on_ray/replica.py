@@ -23,6 +23,7 @@ from lineage_stash.on_ray.mail import Addressee
 from lineage_stash.on_ray.process import TICK_S, Process
 from lineage_stash.on_ray.registry import replica_name
 from lineage_stash.on_ray.replica_sets import newest_set, note_lost, note_opened
+from lineage_stash.on_ray.versions import note_version
 from lineage_stash.ports import Frame
 from lineage_stash.store.archive_faults import ArchiveTakenOver
 from lineage_stash.store.contract import Level, ReplicaId
@@ -113,6 +114,7 @@ class Keeper:
         disk = self._open(process)
         if disk is None:
             return
+        note_version(process.plane, name)
         process.registry.settle_in(name, process.place)
         self.is_decided.set()
         try:

@@ -20,7 +20,7 @@ import ray
 
 from lineage_stash import codec
 from lineage_stash.core.ids import Epoch, PeerId
-from lineage_stash.on_ray.creation import RAY_NAMESPACE
+from lineage_stash.on_ray.creation import ASKED_AGAIN, RAY_NAMESPACE
 from lineage_stash.on_ray.node_watch import NodeWatch
 from lineage_stash.on_ray.process import Process
 from lineage_stash.on_ray.registry import Registry, replica_name
@@ -122,7 +122,7 @@ class ReplicaWatch:
                 unused.remove(replica)
                 home = found.residences[replica]
             joining.append(replica)
-            ray.get(start_replica(replica, home).address.remote(), timeout=60)
+            ray.get(start_replica(replica, home).address.options(**ASKED_AGAIN).remote(), timeout=60)
         return ReplicaSet(Epoch(found.current.epoch + 1), (*plan.staying, *joining), found.current.archive)
 
     # acting

@@ -22,6 +22,7 @@ from lineage_stash.core.ids import OF_PARCEL, PeerId, Ref
 from lineage_stash.core.parcels import unwrap
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads
+from lineage_stash.on_ray.cancelling import Cancelling
 from lineage_stash.on_ray.dispatcher import Dispatcher
 from lineage_stash.on_ray.lending import Tie, bare, settle
 from lineage_stash.on_ray.links import Link
@@ -56,6 +57,8 @@ class Runtime(ABC):
     """Where names are looked for that come without one."""
     placement = ""
     """The options that this peer itself was placed by."""
+    has_left = False
+    """Whether this is the runtime of a session that has ended."""
     unreferenced: deque[PeerId] | None = None
     """Actors that this peer has created and nobody can call any more, where it has to see to their end."""
 
@@ -65,6 +68,7 @@ class Runtime(ABC):
         self.dropped: deque[tuple[Ref, bool]] = deque()
         """Refs that nobody has any more, and whether their values were opened."""
         self.dispatcher = Dispatcher(self)
+        self.cancelling = Cancelling(self)
         self._answer: object = NOTHING
         self._orders: dict[type, Callable[[Any], None]] = {
             effects.Resume: self._resume,
@@ -91,6 +95,7 @@ class Runtime(ABC):
     def on_ticked(self) -> None:
         """Some time has passed."""
         self.dispatcher.on_ticked()
+        self.cancelling.on_ticked()
 
     @property
     def shell(self) -> Shell:
@@ -348,12 +353,16 @@ class Runtime(ABC):
         """Wait until so many have come or time is up; the positions of those that have."""
 
     @abstractmethod
+    def commit(self) -> None:
+        """Wait until all that this peer depends on is committed."""
+
+    @abstractmethod
     def next_item(self, ref: ObjectRef, position: int) -> Ref | None:
         """Wait for an item of a stream; None if there is no such."""
 
     @abstractmethod
     def next_created(self) -> int:
-        """The number of the next actor that this peer creates; the same in a replay."""
+        """The number of the next thing that this peer makes: an actor, a value, an effect; the same in a replay."""
 
     @abstractmethod
     def observe(self, read: Callable[[], Any]) -> Any:

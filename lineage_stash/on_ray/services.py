@@ -11,7 +11,7 @@ from typing import Any
 import ray
 
 from lineage_stash.on_ray.control_plane import ControlPlane
-from lineage_stash.on_ray.creation import RAY_NAMESPACE
+from lineage_stash.on_ray.creation import ASKED_AGAIN, RAY_NAMESPACE
 from lineage_stash.on_ray.levels import DEFAULT_LEVEL, DURABILITY, parse_level
 from lineage_stash.on_ray.limits import LIMITS, settle_limits
 from lineage_stash.on_ray.process import MAIL, TRANSPORT, WIRE
@@ -24,6 +24,7 @@ from lineage_stash.on_ray.replica_sets import (
     publish_set,
     residences,
 )
+from lineage_stash.on_ray.versions import check_versions
 from lineage_stash.store.contract import Level, ReplicaId, ReplicaSet
 from lineage_stash.store.placement import choose_nodes, promise, survived_nodes, wanted_replicas
 from lineage_stash.store.replica import FIRST_EPOCH
@@ -49,6 +50,7 @@ def ensure(*, storage: str | Path | None, spares: int, transport: str | None, re
     if replicas is not None and replicas < 1:
         raise ValueError(f"replicas={replicas} is no store: at least one is needed, and 3 survive the loss of a node")
     plane = ControlPlane()
+    check_versions(plane)
     settle_transport(plane, transport)
     settle_durability(plane, durability)
     settle_limits(plane, stash_cap_bytes, buffer_cap_bytes)
@@ -66,12 +68,13 @@ def ensure(*, storage: str | Path | None, spares: int, transport: str | None, re
     options = {**DETACHED, "name": COORDINATOR, "resources": on_the_head()}
     coordinator = ray.remote(CoordinatorActor).options(**options).remote(spares, replicas)
     try:
-        ray.get(coordinator.address.remote(), timeout=max(1.0, deadline - time.monotonic()))
+        ray.get(coordinator.address.options(**ASKED_AGAIN).remote(), timeout=max(1.0, deadline - time.monotonic()))
     except ray.exceptions.GetTimeoutError as error:
         raise TimeoutError(
             f"the coordinator did not start within {COME_UP_S:g} s: see the log of the actor '{COORDINATOR}' "
             "(ray list actors)"
         ) from error
+    check_versions(plane)  # those that were started now run with what their nodes have
 
 
 def found_store(plane: ControlPlane, folder: Path, option: int | None, archive: str | None,
@@ -88,7 +91,8 @@ def found_store(plane: ControlPlane, folder: Path, option: int | None, archive: 
         start_replica(replica, claim_replica(plane, replica, residence)) for replica, residence in enumerate(wanted)
     ]
     try:
-        ray.get([actor.address.remote() for actor in actors], timeout=max(1.0, deadline - time.monotonic()))
+        asked = [actor.address.options(**ASKED_AGAIN).remote() for actor in actors]
+        ray.get(asked, timeout=max(1.0, deadline - time.monotonic()))
     except ray.exceptions.GetTimeoutError as error:
         raise TimeoutError(
             f"the replicas of the store did not start within {COME_UP_S:g} s: see the logs of the actors "

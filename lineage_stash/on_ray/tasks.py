@@ -73,8 +73,14 @@ class RemoteFunction:
         """Put the code on record; where it refers to values by refs, only what runs the code that a call brings."""
         crashes = self._options.get("max_crashes") or _crashes_allowed(self._options.get("max_retries"))
         found: list[ObjectRef] = []
-        with passing(found):
-            code = dumps(self._function)
+        try:
+            with passing(found):
+                code = dumps(self._function)
+        except Exception as error:
+            raise TypeError(
+                f"Could not serialize the function {self.__name__}: {error}. It refers to an object that belongs to "
+                "this process: make that in the function, or pass what it is made of."
+            ) from error
         self._carried = bool(found)
         if self._carried:
             code = dumps(_run_carried)

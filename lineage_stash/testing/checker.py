@@ -111,6 +111,14 @@ class Checker(Following):
                     self.fail("12 deleted too early", f"replica {replica} keeps a checkpoint of {kept.peer} at "
                               f"{kept.upper} without its chunks", asker.address)  # fmt: skip
 
+    def after_effect(self, process: "Process", number: int, value: bytes) -> None:
+        """Acting again, because nobody knows any more that it has happened, is doing the same under the same key."""
+        peer = process.peer
+        needs = dict(self.followed[process.address].wanted)
+        _, before = self.acted.setdefault((peer.id, number), (needs, value))
+        if before != value:
+            self.fail("3 replay equality", f"effect {number} of {peer.id} is not what it was before", peer.id)
+
     def after_output(self, process: "Process", peer: PeerId, number: int, value: bytes) -> None:
         """An output leaves once, always the same, and only when its past is committed."""
         before = self.outputs.get((peer, number))

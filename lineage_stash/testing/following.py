@@ -32,6 +32,8 @@ class Followed(NamedTuple):
     logged: Frontier
     progress: list[int]
     """The round, the version of its lineage, and where its own part of the log begins."""
+    wanted: Frontier
+    """What its program waits to see committed, or has waited for last; nothing where it repeats itself."""
 
 
 class Following(Ghosts):
@@ -69,14 +71,21 @@ class Following(Ghosts):
             process.shell.handle = coordinate
             return
         peer = machine
-        followed = Followed(process, {}, {}, {}, {}, {}, [0, 0, 0])
+        followed = Followed(process, {}, {}, {}, {}, {}, [0, 0, 0], {})
         self.followed[process.address] = followed
 
         def follow(event: object) -> list[effects.Effect]:
+            waited = isinstance(peer.program.waiting, events.CommitStarted)
+            if isinstance(event, events.CommitStarted):
+                waited = True
+                followed.wanted.clear()
+                followed.wanted.update({} if peer.program.script else followed.needs)
             result = handle(event)
             self.world.events += 1
             self.story.note(process.address, event, result)
             self._after(followed, peer, event, result)
+            if waited and peer.program.waiting is None and any(isinstance(each, effects.Resume) for each in result):
+                self._check_wanted(followed, peer)
             if self.world.events % VALIDATE_EVERY == 0:
                 validate(peer)
             return result
@@ -208,6 +217,13 @@ class Following(Ghosts):
             if not self.truly_durable(needed, index):
                 self.fail("8 truncated is committed", f"{peer.id} takes {other} below {upper} for committed, but "
                           f"{needed} below {index} is not at a majority", peer.id, other, needed)  # fmt: skip
+
+    def _check_wanted(self, followed: Followed, peer: Peer) -> None:
+        """A program goes on after `commit` only when all that it depended on at that moment is durable."""
+        for needed, upper in followed.wanted.items():
+            if not self.truly_durable(needed, upper):
+                self.fail("17 gate", f"{peer.id} went on before {needed} below {upper} was committed",
+                          peer.id, needed)  # fmt: skip
 
     def _check_freed(self, peer: Peer, other: PeerId, floors: tuple[Seqno, Seqno]) -> None:
         """Payloads and replies are deleted only when nobody can ask for them again."""

@@ -60,6 +60,8 @@ class Ghosts:
         self.calls: dict[CallId, tuple[Incarnation, Frontier]] = {}
         self.outputs: dict[tuple[PeerId, int], bytes] = {}
         self.emitted: dict[tuple[PeerId, int], tuple[Frontier, bytes, Index]] = {}
+        self.acted: dict[tuple[PeerId, int], tuple[Frontier, bytes]] = {}
+        """Effects by their key: all that whoever had them depended on, and what they did."""
         self.committed: Frontier = {}
 
     def fail(self, invariant: str, text: str, *about: str) -> None:
@@ -155,6 +157,9 @@ class Ghosts:
                 if key in self.outputs:
                     self.fail("17 gate", f"output {key[1]} of {key[0]} left and then never happened", peer, key[0])
                 del self.emitted[key]
+        for key, (needs, _) in self.acted.items():
+            if needs.get(peer, START) > index:
+                self.fail("17 gate", f"effect {key[1]} of {key[0]} happened and then never did", peer, key[0])
         for call in [call for call, (_, needs) in self.calls.items() if needs.get(peer, START) > index]:
             del self.calls[call]
 

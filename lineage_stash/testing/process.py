@@ -16,7 +16,7 @@ from lineage_stash.shell import Shell, open_store
 from lineage_stash.store.contract import ReplicaId, ReplicaSet, Ticket
 from lineage_stash.store.states import Buffer, pack_state, unpack_state
 from lineage_stash.store.succession import Succession
-from lineage_stash.testing.programs import Running, State, run_call, run_main, runner_name
+from lineage_stash.testing.programs import EFFECT, Running, State, run_call, run_main, runner_name
 
 if TYPE_CHECKING:
     from lineage_stash.testing.world import World
@@ -210,9 +210,15 @@ class Process:
 
     # Outside
 
-    def take_reading(self, kind: str) -> bytes:
-        """A draw that no replay could guess."""
+    def take_reading(self, kind: str) -> bytes | None:
+        """A draw that no replay could guess; an effect is one that has happened by then, whoever survives it."""
         assert kind
+        if kind == EFFECT:
+            if not self._may_send():
+                return None
+            self.world.checker.after_effect(self, self.state.steps, self.state.pack())
+            if not self._may_send():
+                return None
         return bytes((self.world.draw.randrange(256),))
 
     def release(self, peer: PeerId, number: int, value: bytes) -> None:
@@ -343,6 +349,7 @@ class Process:
         for runner in self.world.runners_of(self.name):
             if runner in self.let_go or (not self._owes(runner) and self.world.draw.random() < LET_GO_SHARE):
                 self.let_go[runner] = None
+                self._feed(events.RunnerDropped(runner))
                 self.world.ask_to_retire(runner)
 
     def _go_on(self, answer: object) -> None:

@@ -20,6 +20,9 @@ Step = list[Any]
 Plan = list[Step]
 Running = Generator[object, Any, None]
 
+EFFECT = "effect"
+"""A reading that is taken by acting on the outside."""
+
 _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.decode
 
@@ -71,6 +74,11 @@ def run_plan(state: State, plan: Plan, around: Surroundings) -> Running:
             state.mix((yield events.ReadStarted("draw")))
         elif kind == "emit":
             yield events.OutputEmitted(state.pack())
+        elif kind == "commit":
+            yield events.CommitStarted()
+        elif kind == "effect":
+            yield events.CommitStarted()
+            state.mix((yield events.ReadStarted(EFFECT)))
         elif kind == "branch":
             drawn = yield events.ReadStarted("draw")
             yield from run_plan(state, arguments[drawn[0] % len(arguments)], around)
@@ -291,6 +299,21 @@ def with_refs(draw: Random, plan: Plan, actors: int, above: int) -> Plan:
             richer.append(step)
         if draw.random() < 0.6:
             richer.extend(_draw_steps_with_refs(draw, actors, above))
+    return richer
+
+
+_INNER_PLAN = {"call": 3, "keep": 2, "task": 3, "pass": 4}
+"""Where in a step the plan of whoever is called is."""
+
+
+def with_effects(draw: Random, plan: Plan) -> Plan:
+    """The same plan with steps in it, here and in what it calls, that wait for a commit, most of them to act then."""
+    richer: Plan = []
+    for step in plan:
+        at = _INNER_PLAN.get(step[0])
+        richer.append(step if at is None else [*step[:at], with_effects(draw, step[at]), *step[at + 1 :]])
+        if draw.random() < 0.4:
+            richer.append([EFFECT] if draw.random() < 0.7 else ["commit"])
     return richer
 
 

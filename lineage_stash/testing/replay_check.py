@@ -100,6 +100,8 @@ def _stir(seed: int) -> list[bytes]:
 class _Tape:
     """A recorder without a cluster: readings by call."""
 
+    id = "replay_check"
+
     def __init__(self, log: list[list[bytes]] | None = None) -> None:
         self.log: list[list[bytes]] = [] if log is None else log
         self.records = log is None
@@ -107,6 +109,7 @@ class _Tape:
         self.number = -1
         self.position = 0
         self.call = ""
+        self.created = 0
 
     def begin(self, call: str) -> None:
         self.number += 1
@@ -138,6 +141,13 @@ class _Tape:
             if error is not None:
                 raise error
             return value
+
+    def commit(self) -> None:
+        """There is nobody to wait for."""
+
+    def next_created(self) -> int:
+        self.created += 1
+        return self.created
 
     def _stray(self, did: str, logged: str) -> NoReturn:
         raise ReplayDiffers(self.call, "what it read", logged, did)

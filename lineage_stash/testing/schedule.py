@@ -1,9 +1,10 @@
 """Schedules: all that happens to a world, drawn from one seed. Data only, so that it can be shrunk and printed."""
 
+from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from lineage_stash.testing.programs import Plan, draw_plan, with_refs, without_emits
+from lineage_stash.testing.programs import Plan, draw_plan, with_effects, with_refs, without_emits
 
 
 class Fault(NamedTuple):
@@ -77,6 +78,7 @@ FAULT_KINDS = (
 
 STORE_SALT = 0x5707E
 REFS_SALT = 0x2EF5
+EFFECTS_SALT = 0xEFFEC7
 RESUME_SALT = 0xA6A1
 MOST_REPLICAS = 3
 RETIRING_SHARE = 0.3
@@ -84,15 +86,20 @@ RETIRING_SHARE = 0.3
 
 
 def draw_schedule(seed: int) -> Schedule:
-    """The schedule of a seed; in half of them programs pass refs on and have tasks run."""
+    """The schedule of a seed; in half of them programs pass refs on and have tasks run, in a quarter they commit."""
     schedule = _with_resumable_drivers(_draw_schedule(seed))
     apart = Random(seed ^ REFS_SALT)
-    if apart.random() < 0.5:
-        return schedule
-    drivers = tuple(
-        driver._replace(plan=with_refs(apart, driver.plan, schedule.actors, -1)) for driver in schedule.drivers
-    )
-    return schedule._replace(drivers=drivers, retires=apart.random() < RETIRING_SHARE)
+    if apart.random() >= 0.5:
+        schedule = _with_plans(schedule, lambda plan: with_refs(apart, plan, schedule.actors, -1))
+        schedule = schedule._replace(retires=apart.random() < RETIRING_SHARE)
+    effects = Random(seed ^ EFFECTS_SALT)
+    if effects.random() < 0.25 and not schedule.store_away:
+        schedule = _with_plans(schedule, lambda plan: with_effects(effects, plan))
+    return schedule
+
+
+def _with_plans(schedule: Schedule, change: Callable[[Plan], Plan]) -> Schedule:
+    return schedule._replace(drivers=tuple(each._replace(plan=change(each.plan)) for each in schedule.drivers))
 
 
 def _draw_schedule(seed: int) -> Schedule:

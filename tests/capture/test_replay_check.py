@@ -160,3 +160,48 @@ def test_nothing_stays_replaced() -> None:
     before = time.time
     replay_check(Careful, [("read",)], args=("it",))
     assert time.time is before
+
+
+written: list[str] = []
+
+
+@lineage_stash.effect
+def write(text: str, *, key: Any = None) -> str:
+    written.append(f"{key}: {text}")
+    return written[-1]
+
+
+@lineage_stash.effect
+def write_twice(text: str) -> list[str]:
+    return [write(text), write(text)]
+
+
+class Writer:
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+
+    def write(self, text: str) -> str:
+        lineage_stash.commit()
+        self.said.append(write(text))
+        return self.said[-1]
+
+    def write_twice(self, text: str) -> list[str]:
+        return write_twice(text)
+
+
+def test_effect_happens_once_and_a_replay_recalls_what_came_of_it() -> None:
+    written.clear()
+    assert replay_check(Writer, [("write", ("a",)), ("write", ("b",))]) == written
+    assert [text.rpartition("!")[2] for text in written] == ["1: a", "2: b"]
+
+
+def test_effect_within_an_effect_is_an_error_that_names_it() -> None:
+    (error,) = replay_check(Writer, [("write_twice", ("a",))])
+    assert "write is an effect and was called inside" in str(error)
+
+
+def test_function_that_acts_after_it_has_returned_cannot_be_an_effect() -> None:
+    async def later() -> None: ...
+
+    with pytest.raises(TypeError, match="later cannot be an effect"):
+        lineage_stash.effect(later)

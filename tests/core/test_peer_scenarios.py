@@ -8,6 +8,7 @@ from lineage_stash.core.batch import Batch
 from lineage_stash.core.checkpoint import CallsTo, Checkpoint
 from lineage_stash.core.entry import ENTRY_OVERHEAD_BYTES, Entry, Ran, Read, Waited
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Index, Ref, Round, Seqno
+from lineage_stash.core.parcels import ORPHANED
 from lineage_stash.core.peer import LOOK_UP_TICKS
 from lineage_stash.core.policy import Policy
 from tests.core.builders import A, B, C, D, decision, history_of, log_of, member, piece
@@ -398,18 +399,6 @@ def test_record_of_a_retired_caller_serves_a_replay() -> None:
     assert b.ran == [b"x", b"y"]
 
 
-def test_replay_ends_when_its_caller_is_over_and_has_not_left_the_call() -> None:
-    b = reborn(*life_after(b"x", b"y"))
-    calls = CallsTo(Seqno(0), Seqno(1), (b"x",), Seqno(1), (), ())
-    b.handle(events.Departed(A))
-    b.handle(events.RecordLoaded(Checkpoint(A, FIRST_INCARNATION, Index(0), b"", 0, ((B, calls),), (), (), 0, True)))
-    assert b.of(effects.ReportFault) == []
-    b.handle(events.CallFinished(b"x"))
-    b.handle(events.RecordLoaded(Checkpoint(A, FIRST_INCARNATION, Index(0), b"", 0, ((B, calls),), (), (), 0, True)))
-    (fault,) = b.of(effects.ReportFault)
-    assert "it came to the end of what a has left, where the log has call #1 of a" in fault.text
-
-
 def test_payload_in_the_own_log_is_replayed_without_its_caller() -> None:
     first = Driven(B)
     first.receive(message(A, B, b"x", hello=member(A, replayable=False)))
@@ -480,6 +469,41 @@ def test_retirement_that_is_asked_for_during_a_new_call_waits_for_its_end() -> N
     b.handle(events.CallFinished(b"reply"))
     b.handle(events.Ticked())
     assert b.of(effects.StoreCheckpoint, ever=True) != []
+
+
+def test_driver_that_leaves_abandons_tasks_without_a_runner_and_says_so_to_whoever_was_promised_a_result() -> None:
+    a = Driven(A, replayable=False)
+    a.handle(events.MainStarted())
+    a.handle(events.TaskSubmitted(b"task"))
+    (resumed,) = a.of(effects.Resume)
+    a.handle(events.CallSubmitted(B, b"x", passed=(resumed.answer,)))
+    a.handle(events.RetireAsked(abandons_tasks=True))
+    assert [parcel.value for sent in a.sent for parcel in sent.parcels] == [ORPHANED]
+    a.receive(message(B, A, replies=(b"reply",))._replace(covered=Seqno(1), parcels_covered=1))
+    a.handle(events.Ticked())
+    a.handle(events.Ticked())
+    assert a.of(effects.Retire, ever=True) == [effects.Retire()]
+
+
+def test_runner_that_was_dropped_is_forgotten_once_it_has_left_and_its_result_was_taken() -> None:
+    a = Driven(A, replayable=False)
+    a.handle(events.MainStarted())
+    a.handle(events.TaskSubmitted(b"task"))
+    (resumed,) = a.of(effects.Resume)
+    a.handle(events.TaskAssigned(0, B))
+    a.receive(message(B, A, replies=(b"reply",)))
+    a.handle(events.RunnerDropped(B))
+    for _ in range(LOOK_UP_TICKS):
+        a.handle(events.Ticked())
+    assert effects.FindRecord(B) in a.of(effects.FindRecord, ever=True)
+    a.handle(events.Departed(B))
+    for _ in range(LOOK_UP_TICKS):
+        a.handle(events.Ticked())
+    assert list(a.peer.counterparts) == [B]
+    a.handle(events.GetStarted((resumed.answer,)))
+    for _ in range(LOOK_UP_TICKS):
+        a.handle(events.Ticked())
+    assert list(a.peer.counterparts) == []
 
 
 def test_driver_does_not_wait_for_a_callee_that_has_retired_without_a_word() -> None:

@@ -1,13 +1,17 @@
 """Refs that are passed on, streams, and tasks: one scenario each, on real peers driven by hand."""
 
+from unittest.mock import ANY
+
 from lineage_stash.core import effects, events
+from lineage_stash.core.batch import Batch
 from lineage_stash.core.channel import Message
 from lineage_stash.core.entry import Assigned, Forwarded, Got, Ran
 from lineage_stash.core.history import Beginning, Decision, History
-from lineage_stash.core.ids import NOBODY, OF_PARCEL, OF_TASK, Incarnation, Index, PeerId, Ref, Round, Seqno
+from lineage_stash.core.ids import CANCELLED, NOBODY, OF_PARCEL, OF_TASK, Incarnation, Index, PeerId, Ref, Round, Seqno
 from lineage_stash.core.parcels import NO_STREAM, ORPHANED, Parcel, unwrap, wrap
 from lineage_stash.core.policy import Policy
-from tests.core.builders import A, B, C, member
+from lineage_stash.core.values import CANCELLATION
+from tests.core.builders import A, B, C, log_of, member, piece
 from tests.core.driving import Driven, message
 
 D = PeerId("d")
@@ -214,6 +218,30 @@ def test_replayed_caller_gives_each_task_to_the_runner_that_had_it_in_the_order_
     assert a.of(effects.OfferTask, ever=True) == [effects.OfferTask(2)]
 
 
+def test_task_that_was_cancelled_without_a_runner_is_answered_and_so_are_those_who_wait_for_it() -> None:
+    a = running()
+    a.handle(events.CallSubmitted(B, b"source"))
+    a.handle(events.TaskSubmitted(b"task", True, (Ref(B, 0),), 1))
+    a.handle(events.CallSubmitted(C, b"call", True, (Ref(NOBODY, 0, OF_TASK),)))
+    a.handle(events.TaskAssigned(0, CANCELLED))
+    assert parcels_of(a.sent, C) == [Parcel(0, NO_STREAM, CANCELLATION)]
+    a.handle(events.GetStarted((Ref(NOBODY, 0, OF_TASK),)))
+    assert answer(a) == (CANCELLATION,)
+    a.receive(message(B, A, replies=(b"value",)))
+    assert [each.receiver for each in a.sent if each.calls] == []
+    assert [entry for entry in a.logged if isinstance(entry, Assigned)] == [Assigned(0, CANCELLED, ANY, ())]
+
+
+def test_task_that_was_cancelled_without_a_runner_is_cancelled_in_a_replay() -> None:
+    history = History((Decision(Round(1), (Beginning(A, Incarnation(1), Index(1)),), (), "c"),))
+    a = running(history=history, entries=(Assigned(0, CANCELLED, 0, ()),))
+    a.handle(events.TaskSubmitted(b"task"))
+    assert a.of(effects.OfferTask, ever=True) == []
+    a.handle(events.TaskAssigned(0, CANCELLED))
+    a.handle(events.GetStarted((Ref(NOBODY, 0, OF_TASK),)))
+    assert answer(a) == (CANCELLATION,)
+
+
 def test_no_task_is_offered_before_the_replays_end() -> None:
     history = History((Decision(Round(1), (Beginning(B, Incarnation(1), Index(1)),), (), "c"),))
     b = Driven(B, history=history, entries=(Ran(A, Seqno(0), b"x", _digest_of(b"x"), ()),))
@@ -246,3 +274,51 @@ def test_checkpoint_has_parcels_tasks_and_held_calls_and_a_restored_peer_goes_on
     (sent,) = [each for each in again.sent if each.receiver == C]
     assert (unwrap(sent.calls[0])[0], [parcel.value for parcel in sent.parcels]) == (b"held", [b"value"])
     assert again.of(effects.OfferTask) == [effects.OfferTask(0)]
+
+
+def test_reply_that_is_sent_again_comes_after_all_items_of_its_stream() -> None:
+    """Seed 700130: the reply came with the first of two items, and said that there was no second one."""
+    b = Driven(B, policy=Policy(calls_per_message=1))
+    b.receive(message(A, B, b"stream"))
+    for item in (b"one", b"two"):
+        b.handle(events.ItemYielded(item, ()))
+    b.handle(events.CallFinished(b"end", ()))
+    b.handle(events.Decided(Decision(Round(1), (Beginning(A, Incarnation(1), Index(0)),), (), "c")))
+    again = [each for each in b.sent if each.receiver_incarnation == 1]
+    assert [(len(each.parcels), each.replies) for each in again] == [(1, ()), (1, (b"end",))]
+
+
+# output commit
+
+
+def test_commit_goes_on_when_all_that_the_program_depends_on_is_committed() -> None:
+    b = Driven(B, policy=Policy(flushes_at_once=False))
+    b.receive(message(A, B, b"x", batch=Batch((piece(C, 0, log_of("c")),), (), ())))
+    b.handle(events.CommitStarted())
+    assert len(b.of(effects.AppendToStore)) == 1
+    b.commit(b=1)
+    assert b.of(effects.Resume) == []
+    b.handle(events.Ticked())
+    b.commit(b=1, c=1)
+    assert answer(b) is None
+    b.handle(events.CommitStarted())
+    assert b.of(effects.Resume) == [effects.Resume(None)]
+
+
+def test_commit_before_an_entry_of_the_script_waits_for_nobody() -> None:
+    b = Driven(B, policy=Policy(flushes_at_once=False))
+    b.receive(message(A, B, b"x"))
+    b.handle(events.CommitStarted())
+    b.commit(b=1)
+    b.handle(events.ReadStarted("effect"))
+    b.handle(events.ReadingTaken(b"done"))
+    b.handle(events.Ticked())
+    history = History((Decision(Round(1), (Beginning(B, Incarnation(1), Index(2)),), (), "c"),))
+    again = Driven(B, history=history, entries=tuple(b.logged))
+    again.receive(message(A, B, b"x", lives=(0, 1), round_=1, batch=Batch((piece(C, 0, log_of("c")),), (), ())))
+    again.handle(events.CommitStarted())
+    assert answer(again) is None
+    again.handle(events.ReadStarted("effect"))
+    assert (answer(again), again.of(effects.TakeReading, ever=True)) == (b"done", [])
+    again.handle(events.CommitStarted())
+    assert again.of(effects.Resume) == [], "what has come meanwhile is not committed"

@@ -1,4 +1,4 @@
-"""The README's first page runs as printed."""
+"""The README's first page runs as printed, and so does the one about effects."""
 
 import os
 import re
@@ -9,20 +9,26 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "docs" / "examples" / "survive.py"
+EXAMPLES = ROOT / "docs" / "examples"
 
 
-def test_readme_shows_the_example_that_is_run() -> None:
-    (shown,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert shown == EXAMPLE.read_text(encoding="utf-8")
+@pytest.mark.parametrize(("page", "example"), [("README.md", "survive.py"), ("docs/effects.md", "effects.py")])
+def test_page_shows_the_example_that_is_run(page: str, example: str) -> None:
+    (shown,) = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert shown == (EXAMPLES / example).read_text(encoding="utf-8")
 
 
 @pytest.mark.ray
-def test_first_page_survives_its_kill(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("example", "printed"),
+    [("survive.py", ["1000", "2000"]), ("effects.py", ["100", "100"])],
+    ids=["README", "effects"],
+)
+def test_page_survives_its_kill(example: str, printed: list[str], tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, str(EXAMPLE)], cwd=tmp_path, env={**os.environ, "RAY_ADDRESS": "local"}, capture_output=True,
-        text=True, timeout=100, check=False,
+        [sys.executable, str(EXAMPLES / example)], cwd=tmp_path, env={**os.environ, "RAY_ADDRESS": "local"},
+        capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     numbers = [line for line in ran.stdout.splitlines() if line.isdecimal()]
-    assert numbers == ["1000", "2000"], ran.stdout + ran.stderr
+    assert numbers == printed, ran.stdout + ran.stderr
     assert ran.returncode == 0

@@ -1,6 +1,8 @@
 """Remote functions: run once, elsewhere, with whatever arguments Ray's take."""
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -204,3 +206,30 @@ def test_mistakes_say_what_to_write_instead() -> None:
 
     with pytest.raises(ValueError, match="async"):
         ray.remote(coroutine)
+
+
+LEAVES_TASKS_BEHIND = """
+import pathlib, sys, time
+import lineage_stash as ray
+
+ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+began = pathlib.Path(sys.argv[1])
+
+@ray.remote
+def endless():
+    began.touch()
+    time.sleep(1000)
+
+refs = [endless.remote() for _ in range(3)]
+while not began.exists():
+    time.sleep(0.01)
+print("leaves")
+"""
+
+
+def test_script_leaves_at_once_though_tasks_run_and_wait(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LEAVES_TASKS_BEHIND, str(tmp_path / "began")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    assert ran.stdout.splitlines()[-1:] == ["leaves"], ran.stderr
+    assert "goodbye" not in ran.stderr
+    assert ran.returncode == 0

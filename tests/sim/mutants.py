@@ -15,6 +15,7 @@ from lineage_stash.core.channel import Channel
 from lineage_stash.core.checkpoint import Checkpoint
 from lineage_stash.core.counterpart import Counterpart
 from lineage_stash.core.durability import Durability
+from lineage_stash.core.effects import Resume
 from lineage_stash.core.entry import Ran
 from lineage_stash.core.gate import Gate, Output
 from lineage_stash.core.ids import Incarnation, NodeId
@@ -103,6 +104,11 @@ def keeping(schedule: Schedule) -> bool:
     """Whether results are kept from one call for another, with a checkpoint between them if there is time for it."""
     plans = str([driver.plan for driver in schedule.drivers])
     return schedule.checkpoint_every == 2 and faulty(schedule) and "'keep'" in plans and "'collect'" in plans
+
+
+def committing(schedule: Schedule) -> bool:
+    """Whether programs wait for commits."""
+    return "'effect'" in repr([driver.plan for driver in schedule.drivers])
 
 
 def in_chunks(schedule: Schedule) -> bool:
@@ -484,6 +490,19 @@ def _(original: Any, self: Gate, item: Any, frontier: Any) -> None:
 @mutant("publish an orphan checkpoint", ("17 gate", "8 truncated is committed"), Gate, "hold", with_checkpoints)
 def _(original: Any, self: Gate, item: Any, frontier: Any) -> None:
     original(self, item, frontier if isinstance(item, Output) else {})
+
+
+@mutant("go on before the commit", "17 gate", Program, "wait_for_commit", committing)
+def _(original: Any, self: Program, event: Any) -> None:
+    self.emit(Resume(None))
+
+
+@mutant("commit only what is one's own", "17 gate", Program, "wait_for_commit", committing)
+def _(original: Any, self: Program, event: Any) -> None:
+    needs = self.lineage.needs
+    self.lineage.needs = {peer: upper for peer, upper in needs.items() if peer == self.me}
+    original(self, event)
+    self.lineage.needs = needs
 
 
 # 12 deleted too early: chunks
