@@ -442,7 +442,7 @@ class Peer:
         for counterpart in dropped:
             if not counterpart.gone:
                 self._emit(FindRecord(counterpart.peer))
-            elif counterpart.may_be_forgotten and not self.program.script:
+            elif counterpart.may_be_forgotten and not self.program.script and not self.durability.checkpoint_under_way:
                 del self.counterparts[counterpart.peer]
 
     def _on_runner_dropped(self, event: events.RunnerDropped) -> None:

@@ -311,6 +311,10 @@ class Values:
         outgoing.taken[first] = count
         outgoing.skip_taken()
 
+    def is_planned(self, runner: PeerId) -> bool:
+        """Whether this runner got a task in the first run that was not submitted again yet."""
+        return bool(self._plans.get(runner))
+
     def begin_replay(self) -> None:
         """What was submitted before the checkpoint goes its way."""
         for runner in list(self._plans):

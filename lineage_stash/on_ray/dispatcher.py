@@ -198,9 +198,12 @@ class Dispatcher:
         if not self.runners:
             return
         now = time.monotonic()
-        is_replaying = self.runtime.peer.program.is_replaying  # then there may be calls to come for any of them
+        program = self.runtime.peer.program
+        is_replaying = program.is_replaying  # then there may be calls to come for any of them
         for runner in list(self.runners.values()):
-            if runner.idle_since is not None and now - runner.idle_since > KEPT_S and not is_replaying:
+            if runner.idle_since is None or now - runner.idle_since <= KEPT_S:
+                continue
+            if not is_replaying and not program.values.is_planned(runner.peer):
                 self._end(runner)
         if now - self.looked_at > LOOK_S:
             self.looked_at = now

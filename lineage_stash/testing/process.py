@@ -347,7 +347,9 @@ class Process:
     def _let_go(self) -> None:
         """Ask runners of this peer's to retire that have nothing to do; one that does not hear it is asked again."""
         for runner in self.world.runners_of(self.name):
-            if runner in self.let_go or (not self._owes(runner) and self.world.draw.random() < LET_GO_SHARE):
+            if self._owes(runner) or self.peer.program.values.is_planned(runner):
+                continue
+            if runner in self.let_go or self.world.draw.random() < LET_GO_SHARE:
                 self.let_go[runner] = None
                 self._feed(events.RunnerDropped(runner))
                 self.world.ask_to_retire(runner)

@@ -174,6 +174,7 @@ def kill_while_its_driver_is_away(pid: int) -> None:
     inject.wait_until(lambda: len(read_recoveries(plane)) > known, "the recovery of the actor", WITHIN_S)
 
 
+@pytest.mark.slow
 def test_script_that_has_changed_is_stopped_before_it_does_anything(tmp_path: Path, address: str) -> None:
     script = Script(tmp_path, address, "changed", PROGRAM)
     script.run_until("added 7")
@@ -189,6 +190,7 @@ def test_script_that_has_changed_is_stopped_before_it_does_anything(tmp_path: Pa
     assert len(re.findall(r"\d+", said[-1])) == 26
 
 
+@pytest.mark.slow
 def test_run_that_is_in_use_is_refused_and_one_that_failed_or_was_terminated_can_be_resumed(
     tmp_path: Path, address: str
 ) -> None:
@@ -232,6 +234,7 @@ def test_page_about_resuming_shows_the_example_that_is_run(address: str, monkeyp
     assert said[1][-1] == "9 45"
 
 
+@pytest.mark.slow
 def test_run_that_is_abandoned_is_finished_and_its_actors_end(tmp_path: Path, address: str) -> None:
     script = Script(tmp_path, address, "abandoned", HOLDING)
     script.run_until("holding")
