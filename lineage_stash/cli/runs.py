@@ -16,7 +16,9 @@ from lineage_stash.core.ids import PeerId
 DRIVERS = "driver-"
 """How the ids of runs begin."""
 
-KEYS_OF_A_PEER = ("actors/", "claims/", "places/", "crashes/", "strayed/", "members/", "runs/", "killed/", "retired/")
+KEYS_OF_A_PEER = (
+    "actors/", "claims/", "code/", "places/", "crashes/", "strayed/", "members/", "runs/", "killed/", "retired/"
+)  # fmt: skip
 """In the order in which they are deleted: at no time is anybody on record of whom it is not known that he has left."""
 
 TOMBSTONES = "retired/"

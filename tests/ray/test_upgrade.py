@@ -14,7 +14,7 @@ from lineage_stash.on_ray.upgrading import fingerprint
 from lineage_stash.testing import inject
 from tests.ray.checkpoints import checkpoint_of
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("cluster"), pytest.mark.timeout(120)]
 
 PATIENCE_S = 60.0
 

@@ -19,7 +19,7 @@ from lineage_stash.testing.runner import Tally, run_many, run_schedule, simulate
 from lineage_stash.testing.schedule import Schedule, draw_schedule
 from tests.sim.mutants import MUTANTS, applied
 
-SCHEDULES = 2000
+SCHEDULES = 1500
 
 TRACE = """
 from zlib import crc32
