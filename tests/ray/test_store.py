@@ -157,6 +157,6 @@ def test_script_does_not_begin_without_a_majority_of_the_store(nodes: LocalNodes
     from lineage_stash.on_ray.services import StoreUnreachable
 
     with pytest.raises(StoreUnreachable, match="2 of 3 replicas are needed"):
-        Driver()
+        Driver.begin()
     inject.disturb_store()
     assert replica_name(store().replicas[0]) == "replica-0"
