@@ -25,6 +25,7 @@ from ray.exceptions import (
 )
 
 from lineage_stash.core.digest import HEAD_STARTS, OPAQUE
+from lineage_stash.core.parcels import unwrap
 from lineage_stash.core.values import CANCELLATION
 from lineage_stash.on_ray.errors import NondeterminismError
 
@@ -194,8 +195,9 @@ def _named(payload: bytes, start: int) -> tuple[str, memoryview]:
     return payload[start + 2 : end].decode(), memoryview(payload)[end:]
 
 
-def name_of(payload: bytes) -> str:
-    """The method that a call is for, without opening its arguments."""
+def name_of(wrapped: bytes) -> str:
+    """The method that a call is for, without opening its arguments; refs may be passed on with it."""
+    payload, _, _ = unwrap(wrapped)
     if payload[0] == PLAIN:
         return str(marshal.loads(memoryview(payload)[1:])[0])
     return _named(payload, HEAD_STARTS + payload[1])[0]

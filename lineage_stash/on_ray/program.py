@@ -22,7 +22,6 @@ from typing import Any
 from lineage_stash.capture.belongings import Belongings
 from lineage_stash.core import events
 from lineage_stash.core.ids import PeerId
-from lineage_stash.core.parcels import unwrap
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.lending import begin_borrowing, end_borrowing
 from lineage_stash.on_ray.methods import CONSTRUCTOR, STREAMING
@@ -271,7 +270,7 @@ class ActorProgram:
 
 def _method_of(payload: bytes) -> str:
     """The method of a call whose arguments could not be opened."""
-    return payloads.returns_of(payloads.name_of(unwrap(payload)[0]))[0]
+    return payloads.returns_of(payloads.name_of(payload))[0]
 
 
 def _describe_exit(method: str, error: SystemExit) -> str:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ray.exceptions import RayActorError, RayTaskError
 
 from lineage_stash.core.digest import OPAQUE, digest
+from lineage_stash.core.parcels import wrap
 from lineage_stash.on_ray import payloads
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
@@ -77,6 +78,9 @@ def test_name_of_a_call_is_read_without_opening_its_arguments() -> None:
 
     assert payloads.name_of(payloads.pack_call("plain", (1,), {})) == "plain"
     assert payloads.name_of(payloads.pack_call("large", (Bomb(),), {})) == "large"
+    for first in (0, 1, 200, 1 << 33):
+        for args in ((1,), (Bomb(),)):
+            assert payloads.name_of(wrap(payloads.pack_call("with_refs", args, {}), first, 3)) == "with_refs"
 
 
 def test_error_is_raised_as_the_users_own_type_with_the_remote_traceback() -> None:
