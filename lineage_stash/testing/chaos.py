@@ -62,7 +62,8 @@ class Killer:
         alive = inject.processes_of_this_script()
         victims = self.draw.sample(sorted(alive.values()), min(len(alive), self.draw.choice(MOST_AT_ONCE)))
         if self.draw.random() < 0.1:
-            victims += self.draw.sample(sorted(inject.processes_of_services().values()), 1)
+            services = sorted(inject.processes_of_services().values())
+            victims += self.draw.sample(services, min(len(services), 1))  # they may all be dead just now
         for victim in victims:
             with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
                 os.kill(victim, signal.SIGKILL)
