@@ -86,11 +86,16 @@ class Counterpart:
         )
 
     @property
+    def owes_answers(self) -> bool:
+        """Whether the other side has not answered all calls that it got from here."""
+        return self.outbox.answered < self.outbox.calls.upper
+
+    @property
     def may_be_forgotten(self) -> bool:
         """Whether nothing of a runner that has left will be asked for; one that has called this peer is remembered."""
         return (
             self.gone and self.dropped and not self.inbox.received and not self.incoming.kept
-            and not self.outbox.results and self.outbox.answered >= self.outbox.calls.upper
+            and not self.outbox.results and not self.owes_answers
         )  # fmt: skip
 
     @property

@@ -297,7 +297,7 @@ class Durability:
         others = [counterpart for counterpart in self.counterparts.values() if not counterpart.gone]
         if not self.member.replayable:
             return [other.peer for other in others if not other.needs_nothing]
-        return [other.peer for other in others if other.outbox.answered < other.outbox.calls.upper]
+        return [other.peer for other in others if other.owes_answers]
 
     def try_to_leave(self) -> Retire | None:
         """Leave, or take the last checkpoint, if it is time."""

@@ -200,6 +200,12 @@ def _is_stream(called: Any, options: dict[str, Any]) -> bool:
     return returns in STREAMS or (returns is None and inspect.isgeneratorfunction(getattr(called, "_function", None)))
 
 
+def _call_resolved(real: Callable[..., Any], called: Any, args: Any, kwargs: Any, options: dict[str, Any]) -> Any:
+    """Call `_remote` with Ray's own refs among the arguments."""
+    named = {name: _resolved(value) for name, value in (kwargs or {}).items()}
+    return call_ray(real, called, [_resolved(value) for value in args or ()], named, **options)
+
+
 def _recorded_submission(real: Callable[..., Any]) -> Callable[..., Any]:
     """In the place of `_remote` of a method or a function."""
 
@@ -209,12 +215,7 @@ def _recorded_submission(real: Callable[..., Any]) -> Callable[..., Any]:
             return call_ray(real, self, args, kwargs, **options)
         if _is_stream(self, options):
             raise NotImplementedError(NO_STREAMS)
-
-        def submit() -> Any:
-            named = {name: _resolved(value) for name, value in (kwargs or {}).items()}
-            return call_ray(real, self, [_resolved(value) for value in args or ()], named, **options)
-
-        return _submit(submit)
+        return _submit(lambda: _call_resolved(real, self, args, kwargs, options))
 
     return _remote
 
@@ -226,12 +227,7 @@ def _recorded_creation(real: Callable[..., Any]) -> Callable[..., Any]:
     def _remote(self: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         if here.recorder is None:
             return call_ray(real, self, args, kwargs, **options)
-
-        def create() -> Any:
-            named = {name: _resolved(value) for name, value in (kwargs or {}).items()}
-            return call_ray(real, self, [_resolved(value) for value in args or ()], named, **options)
-
-        return here.recorder.observe(create)
+        return here.recorder.observe(lambda: _call_resolved(real, self, args, kwargs, options))
 
     return _remote
 

@@ -337,7 +337,7 @@ class Runtime(ABC):
     def awaits_answer(self, callee: PeerId) -> bool:
         """Whether an actor has not answered all calls that it got from here."""
         counterpart = self.peer.counterparts.get(callee)
-        return counterpart is not None and counterpart.outbox.answered < counterpart.outbox.calls.upper
+        return counterpart is not None and counterpart.owes_answers
 
     def _giver_of(self, claim: ObjectRef) -> PeerId:
         """Who has numbered the parcels that a reply refers to."""

@@ -342,7 +342,7 @@ class Process:
 
     def _owes(self, runner: PeerId) -> bool:
         counterpart = self.peer.counterparts.get(runner)
-        return counterpart is not None and counterpart.outbox.answered < counterpart.outbox.calls.upper
+        return counterpart is not None and counterpart.owes_answers
 
     def _let_go(self) -> None:
         """Ask runners of this peer's to retire that have nothing to do; one that does not hear it is asked again."""

@@ -152,7 +152,7 @@ class World:
             for counterpart in peer.counterparts.values():
                 if counterpart.gone or counterpart.peer in self.retired:
                     continue
-                if counterpart.outbox.answered < counterpart.outbox.calls.upper or counterpart.inbox.queue:
+                if counterpart.owes_answers or counterpart.inbox.queue:
                     return False
         if len(self._staying()) < self.wanted_replicas:
             return False
