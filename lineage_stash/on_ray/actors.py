@@ -21,7 +21,6 @@ from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.creation import (
     Creation,
     id_below,
-    inherit_placement,
     pack_placement,
     put_class,
     put_on_record,
@@ -30,6 +29,7 @@ from lineage_stash.on_ray.creation import (
     wishes_of,
 )
 from lineage_stash.on_ray.driver import Driver
+from lineage_stash.on_ray.groups import inherit_placement
 from lineage_stash.on_ray.lending import Tie
 from lineage_stash.on_ray.levels import level_kept
 from lineage_stash.on_ray.methods import CONSTRUCTOR, Method, Methods, methods_of, unpack

@@ -12,6 +12,7 @@ Rules:
 import hashlib
 import json
 import os
+import signal
 import traceback
 from concurrent.futures import Future
 from functools import lru_cache
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 import ray
 from ray.exceptions import ActorUnavailableError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lineage_stash.capture.pickling import dumps
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, PeerId
@@ -89,29 +90,12 @@ def pack_placement(options: dict[str, Any], *, of_task: bool = False) -> str:
     environment = options.get("runtime_env")
     if environment:
         wishes["runtime_env"] = environment
-    return cloudpickle.dumps(wishes).hex() if wishes else ""
+    return pack_options(wishes)
 
 
-def inherit_placement(placement: str, creators: str) -> str:
-    """Where what somebody has created runs: in its creator's placement group, if that one captures it, as in Ray.
-
-    Ray does this by the thread that asks for something to be started, which here is not the one that the user's code
-    runs in; and by what is on record, the next lives are started there too.
-    """
-    group = _capturing_group(unpack_placement(creators))
-    own = unpack_placement(placement)
-    if group is None or own.get("scheduling_strategy") is not None or own.get("placement_group") is not None:
-        return placement
-    strategy = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
-    packed: bytes = cloudpickle.dumps({**own, "scheduling_strategy": strategy})
-    return packed.hex()
-
-
-def _capturing_group(options: dict[str, Any]) -> Any:
-    strategy = options.get("scheduling_strategy")
-    if isinstance(strategy, PlacementGroupSchedulingStrategy):
-        return strategy.placement_group if strategy.placement_group_capture_child_tasks else None
-    return options.get("placement_group") if options.get("placement_group_capture_child_tasks") else None
+def pack_options(options: dict[str, Any]) -> str:
+    """Options as they are kept on record."""
+    return cloudpickle.dumps(options).hex() if options else ""
 
 
 def unpack_placement(placement: str) -> dict[str, Any]:
@@ -232,13 +216,20 @@ def host_runner(runner: str) -> None:
     install()
     record_plain_ray()
     address = address_of(PeerId(runner), FIRST_INCARNATION)
+    raise_in_task = signal.signal(signal.SIGTERM, _die)
     try:
         Life(Process(address), PeerId(runner), FIRST_INCARNATION).run(is_task=True)
     except Exception:  # noqa: BLE001 - whatever it was, this life is over
         traceback.print_exc()
         os._exit(1)  # an idle process with open links would look alive
     finally:
+        signal.signal(signal.SIGTERM, raise_in_task)
         adopt(None)
+
+
+def _die(_signal: int, _frame: object) -> None:
+    """Die at once, and be recovered: the SystemExit that Ray would raise is what a task ends by when it wants to."""
+    os._exit(128 + signal.SIGTERM)
 
 
 def start_runner(runner: PeerId, options: dict[str, Any]) -> Any:

@@ -23,13 +23,13 @@ from lineage_stash.on_ray.creation import (
     RUNNERS,
     Creation,
     host_environment,
-    inherit_placement,
     put_on_record,
     start_host,
     start_runner,
     wishes_of,
 )
 from lineage_stash.on_ray.functions import Function, read_function
+from lineage_stash.on_ray.groups import inherit_placement
 from lineage_stash.on_ray.links import Links
 from lineage_stash.shell import address_of
 
@@ -72,6 +72,8 @@ class Dispatcher:
         self.kinds: dict[str, Function] = {}
         self.runners: dict[PeerId, Runner] = {}
         self.looked_at = 0.0
+        self._looked_after: set[str] = set()
+        """The kinds of which somebody is about to look whether there are runners enough."""
 
     @property
     def _prefix(self) -> str:
@@ -105,12 +107,17 @@ class Dispatcher:
         if task not in self.runtime.peer.program.values.waiting:
             return  # it was cancelled meanwhile
         kind = kind_of(function)
-        waiting = self.waiting.setdefault(kind, deque())
-        waiting.append(task)
-        if len(waiting) == 1:
+        self.waiting.setdefault(kind, deque()).append(task)
+        self._look_after(kind)
+
+    def _look_after(self, kind: str) -> None:
+        """Have it looked at soon, once for all tasks that line up until then."""
+        if kind not in self._looked_after:
+            self._looked_after.add(kind)
             self.runtime.process.loop.post(lambda: self._dispatch(kind))
 
     def _dispatch(self, kind: str) -> None:
+        self._looked_after.discard(kind)
         waiting = self.waiting[kind]
         for runner in self.runners.values():
             if not waiting:
@@ -187,6 +194,8 @@ class Dispatcher:
                 runner.is_up = True
                 if peer not in self.runtime.peer.counterparts:
                     self._is_free(runner, time.monotonic())
+                if self.waiting.get(runner.kind):
+                    self._look_after(runner.kind)  # no more than some are asked for at once
 
     def _adopt(self, peer: PeerId) -> Runner:
         """A runner of this peer's former life: it may finish what it has, and is ended after that."""

@@ -33,8 +33,9 @@ from lineage_stash.core.peer import Peer
 from lineage_stash.core.values import CANCELLATION
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.cancelling import CancelledCalls
-from lineage_stash.on_ray.creation import Creation, load_class, read_creation
+from lineage_stash.on_ray.creation import Creation, load_class
 from lineage_stash.on_ray.errors import UpgradeRefused
+from lineage_stash.on_ray.groups import creation_for_next_life
 from lineage_stash.on_ray.levels import default_level, parse_level
 from lineage_stash.on_ray.limits import within_limits
 from lineage_stash.on_ray.links import Link
@@ -165,7 +166,7 @@ class Life(LoggedRuntime):
     def _begin(self) -> bool:
         process = self.process
         address = address_of(self.id, self.incarnation)
-        creation = read_creation(process.plane, self.id)
+        creation = creation_for_next_life(process.registry, self.id)
         if creation is None or not process.registry.claim(address):
             return False
         self.creation = creation

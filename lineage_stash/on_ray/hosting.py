@@ -16,7 +16,8 @@ from functools import partial
 from typing import Any
 
 from lineage_stash.core.ids import Incarnation, NodeId, PeerId
-from lineage_stash.on_ray.creation import Creation, read_creation, start_host, start_spare, wishes_of
+from lineage_stash.on_ray.creation import Creation, start_host, start_spare, wishes_of
+from lineage_stash.on_ray.groups import creation_for_next_life
 from lineage_stash.on_ray.node_watch import NodeWatch
 from lineage_stash.on_ray.placing import nodes_for
 from lineage_stash.on_ray.process import Process
@@ -79,8 +80,9 @@ class Hosting:
         address = address_of(peer, incarnation)
         self.awaited[address] = Awaited(node)
         self.process.links.reach(address)
-        self.process.registry.ask(
-            lambda: read_creation(self.process.plane, peer), lambda found: self._host(found, incarnation, address)
+        registry = self.process.registry
+        registry.ask(
+            lambda: creation_for_next_life(registry, peer), lambda found: self._host(found, incarnation, address)
         )
 
     def _host(self, creation: Creation | None, incarnation: Incarnation, address: str) -> None:
@@ -181,7 +183,7 @@ class Hosting:
 
     def _pick_spare(self, wishes: Mapping[str, Any], former_node: str) -> tuple[str, str] | None:
         """A spare on a living node and that node, if any process there will do."""
-        if wishes.keys() - {"scheduling_strategy"}:
+        if any(wish for option, wish in wishes.items() if option != "scheduling_strategy"):
             return None
         spares = self.usable_spares
         fitting = nodes_for(wishes, self.nodes.usable) if wishes else spares.values()

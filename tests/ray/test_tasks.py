@@ -12,6 +12,8 @@ import ray as plain_ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 import lineage_stash as ray
+from lineage_stash.on_ray.dispatcher import MOST_COMING
+from lineage_stash.on_ray.present import current
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster"), pytest.mark.timeout(180)]
 
@@ -171,14 +173,61 @@ def test_tasks_of_a_task_run_in_the_placement_group_that_captures_them() -> None
         ray.util.remove_placement_group(group)
 
 
-def test_wait_takes_the_tasks_that_are_ready() -> None:
-    @ray.remote(num_cpus=0)
-    def sleep(seconds: float) -> float:
-        time.sleep(seconds)
-        return seconds
+def test_task_whose_placement_group_was_removed_runs_again_and_an_actor_there_is_dead(tmp_path: Path) -> None:
+    ran, may_end = tmp_path / "ran", tmp_path / "may_end"
 
-    slow, quick = sleep.remote(30.0), sleep.remote(0.0)
+    @ray.remote
+    class Resident:
+        def pid(self) -> int:
+            return int(ray.observe(os.getpid))
+
+    @ray.remote
+    def work() -> str:
+        ran.touch()
+        wait_until(may_end.exists)
+        return "done"
+
+    group = ray.util.placement_group([{"CPU": 1}])
+    strategy = PlacementGroupSchedulingStrategy(group)
+    actor = Resident.options(scheduling_strategy=strategy, num_cpus=0).remote()
+    pid = ray.get(actor.pid.remote(), timeout=PATIENCE_S)
+    done = work.options(scheduling_strategy=strategy).remote()
+    wait_until(ran.exists)
+    ran.unlink()
+    ray.util.remove_placement_group(group)
+    wait_until(ran.exists)
+    may_end.touch()
+    assert ray.get(done, timeout=PATIENCE_S) == "done"
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    with pytest.raises(ray.exceptions.ActorDiedError, match="its placement group was removed"):
+        ray.get(actor.pid.remote(), timeout=PATIENCE_S)
+
+
+def test_tasks_that_need_no_processor_all_run_at_once_however_they_were_submitted(tmp_path: Path) -> None:
+    @ray.remote(num_cpus=0)
+    def meet(number: int, of: int) -> None:
+        (tmp_path / str(number)).touch()
+        wait_until(lambda: len(list(tmp_path.iterdir())) == of, timeout_s=PATIENCE_S)
+
+    number = MOST_COMING + 2
+    refs = [meet.remote(0, number)]
+    runners = current().dispatcher.runners
+    wait_until(lambda: any(not runner.is_up for runner in list(runners.values())))  # one was asked for by now
+    refs += [meet.remote(index, number) for index in range(1, number)]
+    ray.get(refs, timeout=PATIENCE_S)
+
+
+def test_wait_takes_the_tasks_that_are_ready(tmp_path: Path) -> None:
+    may_end = tmp_path / "may_end"
+
+    @ray.remote(num_cpus=0)
+    def wait_for(path: Path | None) -> None:
+        wait_until(lambda: path is None or path.exists(), timeout_s=PATIENCE_S)
+
+    slow, quick = wait_for.remote(may_end), wait_for.remote(None)
     assert ray.wait([slow, quick], timeout=PATIENCE_S) == ([quick], [slow])
+    may_end.touch()
+    assert ray.wait([slow], timeout=PATIENCE_S) == ([slow], [])
 
 
 def test_function_that_raises_what_it_is_to_be_repeated_for_is_repeated() -> None:
