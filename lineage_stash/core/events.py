@@ -257,6 +257,12 @@ class Suspected(NamedTuple):
     incarnation: Incarnation
 
 
+class PeersSeen(NamedTuple):
+    """These peers have a connection that works: they may be busy, but they are there."""
+
+    peers: frozenset[PeerId]
+
+
 class CoordinatorStarted(NamedTuple):
     """A coordinator begins; it knows nothing yet of who is alive."""
 

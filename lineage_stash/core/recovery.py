@@ -2,7 +2,8 @@
 
 Rules:
 - One round for all. Another death while a round is open joins it, and everybody is asked again.
-- Whoever does not answer in time joins the dead; so does whoever a live peer already ignores, and whoever turns out to
+- Whoever does not answer in time joins the dead, but whoever is seen to be there has more time, because it may be busy;
+  so does whoever a live peer already ignores, and whoever turns out to
   depend on what is lost.
 - Fence before reading: a majority of replicas refuses the dead from the moment it says what it holds of them.
 - The cut is durable at a majority before it is published. Publishing is one put-if-absent into the slot of this round.
@@ -35,6 +36,9 @@ from lineage_stash.core.history import Beginning, Decision, History
 from lineage_stash.core.ids import Incarnation, Member, PeerId, Round
 from lineage_stash.core.policy import Policy
 from lineage_stash.core.settle import Cut, Stretch, assemble, find_cut
+
+BUSY_TIMES = 12
+"""How many times longer a round waits for a silent peer that is there than for one that is not."""
 
 LOOK_UP_TICKS = 8
 """How often an idle coordinator looks whether another one has decided something."""
@@ -71,6 +75,8 @@ class Coordinator:
         self.evidence: list[Range] = []
         self.committed: Frontier = {}
         self.silent_ticks = 0
+        self.seen: frozenset[PeerId] = frozenset()
+        """Those that were there at the last look; nothing is decided by the order of these."""
         self.idle_ticks = 0
         self.attempt = 0
         self.cut = Cut({}, (), ())
@@ -83,6 +89,7 @@ class Coordinator:
             (anytime, events.Suspected, self._on_suspected),
             ((Phase.OPENING,), events.MembersRead, self._on_members_read),
             ((Phase.GATHERING,), events.GatherAnswered, self._on_answered),
+            ((Phase.GATHERING,), events.PeersSeen, self._on_peers_seen),
             ((Phase.FENCING,), events.StoreFenced, self._on_fenced),
             ((Phase.SETTLING,), events.SettlementStored, self._on_settlement_stored),
             ((Phase.PUBLISHING,), events.Published, self._on_published),
@@ -151,6 +158,7 @@ class Coordinator:
         self.phase = Phase.GATHERING
         self.answers.clear()
         self.silent_ticks = 0
+        self.seen = frozenset()
         self._ask_silent()
         self._proceed_if_all_answered()
 
@@ -163,12 +171,24 @@ class Coordinator:
 
     def _on_ticked(self, _: events.Ticked) -> None:
         self.silent_ticks += 1
-        if self.silent_ticks <= self.policy.patience_ticks:
+        lost = self._lost()
+        if not lost:
             self._ask_silent()
             return
-        for peer in self._silent():
+        for peer in lost:
             self.dead[peer] = self.history.incarnation(peer)
         self._open()
+
+    def _lost(self) -> list[PeerId]:
+        """The silent ones that nobody has patience with any more."""
+        patience = self.policy.patience_ticks
+        if self.silent_ticks <= patience:
+            return []
+        is_late = self.silent_ticks > patience * BUSY_TIMES
+        return [peer for peer in self._silent() if is_late or peer not in self.seen]
+
+    def _on_peers_seen(self, event: events.PeersSeen) -> None:
+        self.seen = event.peers
 
     def _on_answered(self, event: events.GatherAnswered) -> None:
         if event.round != self.round or event.dead != tuple(self.dead.items()) or event.peer not in self._silent():

@@ -19,7 +19,7 @@ from typing import Any
 from lineage_stash import codec
 from lineage_stash.core import events
 from lineage_stash.core.ids import Incarnation, PeerId
-from lineage_stash.core.recovery import Coordinator, is_out
+from lineage_stash.core.recovery import Coordinator, Phase, is_out
 from lineage_stash.on_ray.creation import Creation
 from lineage_stash.on_ray.first_lives import FirstLives
 from lineage_stash.on_ray.hosting import SPARES, Hosting
@@ -140,10 +140,17 @@ class Office:
         return self.machine.history.incarnation(peer) == incarnation and peer not in self.machine.history.gone
 
     def _on_ticked(self) -> None:
+        if self.machine.phase is Phase.GATHERING:
+            self._shell.feed(events.PeersSeen(self._peers_seen()))
         self.nodes.on_ticked()
         self.watch.on_ticked()
         self.hosting.look_for_latecomers()
         self.moving.on_ticked()
+
+    def _peers_seen(self) -> frozenset[PeerId]:
+        """Those whose links work."""
+        lives = [split_address(address) for address in self.process.links.open]
+        return frozenset([life[0] for life in lives if life is not None and self._is_current(*life)])
 
     def _on_arrival(self, address: str) -> None:
         self.hosting.has_come(address)

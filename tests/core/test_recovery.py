@@ -6,7 +6,7 @@ from lineage_stash.core.entry import Read
 from lineage_stash.core.history import Beginning, Decision, History
 from lineage_stash.core.ids import Incarnation, Index, Member, NodeId, PeerId, Round
 from lineage_stash.core.policy import Policy
-from lineage_stash.core.recovery import Coordinator, Phase
+from lineage_stash.core.recovery import BUSY_TIMES, Coordinator, Phase
 
 ALICE, BOB, CAROL = PeerId("alice"), PeerId("bob"), PeerId("carol")
 MEMBERS = tuple(Member(peer, NodeId(f"node of {peer}"), True) for peer in (ALICE, BOB, CAROL))
@@ -53,6 +53,29 @@ def test_a_death_noticed_while_opening_is_noted_before_anyone_is_asked() -> None
     assert coordinator.handle(events.MembersRead(first_attempt, MEMBERS)) == []
     asked = of_kind(effects.AskGather, coordinator.handle(events.MembersRead(coordinator.attempt, MEMBERS)))
     assert [order.peer for order in asked] == [CAROL]
+
+
+def test_silent_peer_that_is_seen_to_be_there_has_more_time_and_not_for_ever() -> None:
+    coordinator = opened(ALICE)
+    answer(coordinator, BOB)
+    coordinator.handle(events.PeersSeen(frozenset((CAROL,))))
+    for _ in range(2 * BUSY_TIMES):
+        (asked,) = of_kind(effects.AskGather, coordinator.handle(events.Ticked()))
+        assert asked.peer == CAROL
+    coordinator.handle(events.Ticked())
+    assert CAROL in coordinator.dead
+
+
+def test_silent_peer_whose_connection_is_lost_meanwhile_joins_the_dead() -> None:
+    coordinator = opened(ALICE)
+    answer(coordinator, BOB)
+    coordinator.handle(events.PeersSeen(frozenset((CAROL,))))
+    for _ in range(4):
+        coordinator.handle(events.Ticked())
+    assert CAROL not in coordinator.dead
+    coordinator.handle(events.PeersSeen(frozenset()))
+    coordinator.handle(events.Ticked())
+    assert CAROL in coordinator.dead
 
 
 def test_whoever_is_silent_joins_the_dead_and_all_are_asked_again() -> None:
