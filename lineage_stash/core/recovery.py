@@ -37,8 +37,8 @@ from lineage_stash.core.ids import Incarnation, Member, PeerId, Round
 from lineage_stash.core.policy import Policy
 from lineage_stash.core.settle import Cut, Stretch, assemble, find_cut
 
-BUSY_TIMES = 12
-"""How many times longer a round waits for a silent peer that is there than for one that is not."""
+BUSY_TIMES = 3
+"""How many times longer a round waits for a silent peer that is there than for one that is not: others wait with it."""
 
 LOOK_UP_TICKS = 8
 """How often an idle coordinator looks whether another one has decided something."""
