@@ -107,6 +107,15 @@ class Counterpart:
             or self.incoming.covered > self.incoming.told_covered
         )
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether neither side owes the other anything, be it a word."""
+        channel = self.channel
+        return self.gone or not (
+            channel.unacknowledged or channel.owed_acknowledgements or channel.early or self.dropped
+            or self.owes_answers or self.has_news or self.wants_to_send
+        )  # fmt: skip
+
     def renew(self, incarnation: Incarnation) -> None:
         """Begin a channel to a new incarnation, wherever it lives, and send again whatever it may have lost."""
         self.channel = Channel(incarnation)

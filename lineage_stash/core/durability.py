@@ -149,6 +149,12 @@ class Durability:
             counterpart.inbox.covered = max(counterpart.inbox.covered, finished)
             counterpart.incoming.covered = max(counterpart.incoming.covered, frontier)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is on its way to the store, nor waits for it."""
+        gate = self.gate
+        return not (self.flushing or self.retiring or self.checkpoint_under_way or len(gate) or gate.unaccepted)
+
     # gate
 
     def on_output(self, event: events.OutputEmitted) -> None:

@@ -399,6 +399,13 @@ class Peer:
 
     # time and rounds
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether ticks find nothing to do until something happens, so that they may be fewer."""
+        return not (
+            self.lineage.needs or self.promises.ignored or self.program.busy or self.program.is_blocked
+        ) and self.durability.is_quiet and all(other.is_quiet for other in self.counterparts.values())  # fmt: skip
+
     def _on_ticked(self, _: events.Ticked) -> None:
         self.ticks += 1
         behind = bool(self.promises.ignored) or (self.program.is_blocked and self.ticks % LOOK_UP_TICKS == 0)

@@ -64,6 +64,9 @@ REACH_S = 2.0
 GIVE_BACK_S = 0.01
 """How long a task waits before it gives its CPU back: longer than small calls take."""
 
+IDLE_S = 1.0
+"""How long to wait for the next call before looking whether this life is over; ticks and frames end the wait."""
+
 LOOK_S = 0.001
 """While calls follow one another, how often to look at the network and let replies leave."""
 
@@ -102,6 +105,7 @@ def wait_for_assignment(process: Process) -> str:
     """Offer this process to the coordinator until it says whose life to live."""
     assigned: list[str] = []
     process.on_control = lambda _, said: assigned.append(said["take"]) if "take" in said else None
+    process.is_quiet = lambda: True  # a spare has no machine that would need its ticks
     spare = process.loop.introduction
     process.registry.settle_in(spare, process.place)
     process.links.reach(COORDINATOR)
@@ -109,6 +113,7 @@ def wait_for_assignment(process: Process) -> str:
         process.wait(1.0)
     with process.lock:
         process.links.forget(COORDINATOR)
+    process.is_quiet = lambda: False
     process.plane.delete(f"places/{spare}")
     return assigned[0]
 
@@ -150,7 +155,7 @@ class Life(LoggedRuntime):
         adopt(self)
         self.is_task = is_task
         if self._begin():
-            self.process.start_steward()
+            self.process.start_steward(rests=not is_task)
             while self.over is None:
                 call = self.call
                 if call is not None:
@@ -158,7 +163,7 @@ class Life(LoggedRuntime):
                 elif is_task and self.peer.durability.retiring:
                     rest_in_ray()  # others have still to answer, and may need what Ray has given to this one
                 else:
-                    self.process.wait()
+                    self.process.wait(IDLE_S)
         self.process.close()
         if not is_task:
             exit_actor()
@@ -244,6 +249,7 @@ class Life(LoggedRuntime):
         self.last_call = peer.program.last_call
         durability = peer.durability
         self.process.has_unflushed = lambda: durability.has_unflushed
+        self.process.is_quiet = lambda: peer.is_quiet
         last_words = self.process.registry.last_words_of(self.id)
         with self.process.lock:
             self.live(peer)
@@ -318,6 +324,7 @@ class Life(LoggedRuntime):
 
     def _execute(self, call: effects.RunCall) -> None:
         attempt = self._be_careful() if self.incarnation else None
+        self.process.rouse_steward()
         self.latest = call
         here.recorder = self
         try:

@@ -39,6 +39,9 @@ from lineage_stash.wire.tls import TlsContexts, contexts_from_files
 TICK_S = 0.05
 """Half the time in which people notice a delay; a tick costs some 20 µs."""
 
+QUIET_TICK_S = 0.25
+"""The same for a process in which nothing goes on; the first frame that comes brings back the others."""
+
 AWAY_S = 0.005
 """How long the owner may be away before the steward takes over: longer than most calls, shorter than a round."""
 
@@ -52,6 +55,10 @@ too, once its buffers are full, so this is longer than extensions hold on to it.
 
 ATTENDED_S = 0.02
 """How often to look whether the owner is still there, while it is."""
+
+LOOKS_BEFORE_REST = 25
+REST_S = 1.0
+"""After so many looks the steward of an actor rests, and is roused by the next call; to be sure, it looks so often."""
 
 STEWARD_TURN_S = 0.5
 MOST_EARLY_FRAMES = 1024
@@ -144,12 +151,16 @@ class Process:
         self.on_reply: Callable[[int, Any], bool] | None = None
         self.on_cut_off: Callable[[str], None] | None = None
         self.has_unflushed: Callable[[], bool] | None = None
+        self.is_quiet: Callable[[], bool] = lambda: False
         self.flush_due_at = 0.0
         self.closed = False
         self.turns = 0
         self._stewarded = False
+        self._steward_rests = False
+        self._roused = threading.Event()
         self._is_lively = False
-        self.loop.later(TICK_S, self._tick)
+        self._ticks_seldom = False
+        self._next_tick = self.loop.later(TICK_S, self._tick)
 
     def _listen(self, actor: str) -> Place:
         folder = socket_folder()
@@ -169,13 +180,20 @@ class Process:
     def _tick(self) -> None:
         if self.closed:
             return
-        self.loop.later(TICK_S, self._tick)
+        self._ticks_seldom = self.is_quiet()
+        self._next_tick = self.loop.later(QUIET_TICK_S if self._ticks_seldom else TICK_S, self._tick)
         if self.shell is not None and not self.shell.stopped:
             self.shell.tick()
         elif self.store is not None:
             self.store.on_ticked()
         if self.on_ticked is not None:
             self.on_ticked()
+
+    def _tick_often(self) -> None:
+        """Something happens: wait no longer for the next tick than others do."""
+        self._ticks_seldom = False
+        self._next_tick.cancel()
+        self._next_tick = self.loop.later(TICK_S, self._tick)
 
     def wait(self, timeout_s: float = TICK_S) -> None:
         """Wait on the sockets, and act on what comes."""
@@ -200,21 +218,41 @@ class Process:
             with self.lock:
                 self.shell.feed(FlushDue())
 
-    def start_steward(self) -> None:
-        """Have a second thread look after the network whenever the owner is away."""
-        threading.Thread(target=self._steward, name="stash steward", daemon=True).start()
+    def start_steward(self, *, rests: bool = False) -> None:
+        """Have a second thread look after the network whenever the owner is away.
 
-    def _steward(self) -> None:
+        One that rests must be roused before the owner goes away for long.
+        """
+        threading.Thread(target=self._steward, args=(rests,), name="stash steward", daemon=True).start()
+
+    def rouse_steward(self) -> None:
+        """The owner is about to go away."""
+        if self._steward_rests:
+            self._steward_rests = False
+            self._roused.set()
+
+    def _steward(self, rests: bool) -> None:
         pause = threading.Event()
-        seen = -1
+        seen, looks = -1, 0
         while not self.closed:
             pause.wait(AWAY_S if seen == self.turns else ATTENDED_S)
             if self.turns != seen or self.is_attended:
                 seen = -1 if self.is_attended else self.turns
+                looks = looks + 1 if seen < 0 else 0
+                if rests and looks >= LOOKS_BEFORE_REST:
+                    self._rest()
                 continue
             self._stewarded = True
             while self._is_needed(seen):
                 self._keep_house()
+            self.loop.wake()  # the owner, who is back, does not know yet what this thread has done since
+
+    def _rest(self) -> None:
+        self._roused.clear()
+        self._steward_rests = True
+        if self.is_attended:  # an owner that goes away from here on sees that there is somebody to rouse
+            self._roused.wait(REST_S)
+        self._steward_rests = False
 
     def _keep_house(self) -> None:
         try:
@@ -234,6 +272,8 @@ class Process:
     # in
 
     def _on_frame(self, link: Link, kind: int, body: bytes) -> None:
+        if self._ticks_seldom:
+            self._tick_often()
         try:
             if kind == Kind.MESSAGE:
                 self.on_message(link, body)

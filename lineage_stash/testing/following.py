@@ -80,7 +80,9 @@ class Following(Ghosts):
                 waited = True
                 followed.wanted.clear()
                 followed.wanted.update({} if peer.program.script else followed.needs)
+            was_quiet = type(event) is events.Ticked and peer.is_quiet
             result = handle(event)
+            assert not (was_quiet and result), f"{process.address} was quiet, and a tick made it do {result}"
             self.world.events += 1
             self.story.note(process.address, event, result)
             self._after(followed, peer, event, result)

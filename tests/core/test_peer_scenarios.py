@@ -664,6 +664,23 @@ def test_abandoned_part_of_a_log_is_not_replayed() -> None:
     assert dict(stored.checkpoint.calls_from)[A].replies == (b"x",)
 
 
+# time
+
+
+def test_peer_is_quiet_once_all_is_answered_acknowledged_and_committed() -> None:
+    b = Driven(B, policy=EAGER)
+    assert b.peer.is_quiet
+    b.receive(message(A, B, b"x"))
+    assert not b.peer.is_quiet
+    b.handle(events.CallFinished(b"reply"))
+    b.commit(b=1)
+    assert not b.peer.is_quiet  # nobody has said that the reply has come
+    b.receive(message(A, B, number=1)._replace(acknowledged=1))
+    b.handle(events.Ticked())  # it acknowledges that in turn
+    assert b.peer.is_quiet
+    assert b.handle(events.Ticked()) == []
+
+
 # checkpoints, refs and digests
 
 

@@ -258,7 +258,7 @@ def _(original: Any, self: Lineage, holders: Any, writers: Any, node: Any, most:
     return original(self, holders, writers, node, most - 1)
 
 
-@mutant("count the dead as holders", "8 forwarded enough", Promises, "ignores", bounded, first_seed=500)
+@mutant("count the dead as holders", "8 forwarded enough", Promises, "ignores", bounded, first_seed=950)
 def _(original: Any, self: Promises, other: Any) -> bool:
     return False
 
@@ -578,7 +578,7 @@ def _(original: Any, self: Replica, epoch: Any, request: Any) -> bool:
     return bool(original(self, epoch, request)) or NO_EPOCH < epoch <= self.epoch
 
 
-@mutant("count answers of two sets together", "8 truncated is committed", Quorum, "on_set", changing, first_seed=7280)
+@mutant("count answers of two sets together", "8 truncated is committed", Quorum, "on_set", changing, first_seed=15950)
 def _(original: Any, self: Quorum, replica_set: Any) -> None:
     before = [dict(pending.answers) for pending in self._pending.values()]
     original(self, replica_set)
