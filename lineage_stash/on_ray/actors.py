@@ -37,6 +37,7 @@ from lineage_stash.on_ray.names import Bearer, check_name, put_name, rename_meth
 from lineage_stash.on_ray.placing import node_for_first_life
 from lineage_stash.on_ray.present import Now, current
 from lineage_stash.on_ray.process import POLICY
+from lineage_stash.on_ray.refs import is_saving, saved_runtime
 from lineage_stash.on_ray.runtime import Runtime
 from lineage_stash.on_ray.upgrading import UPGRADE, note_fingerprint, put_code, warn_of_other_code
 from lineage_stash.shell import address_of
@@ -115,6 +116,8 @@ class ActorHandle:
 
     def __reduce__(self) -> Any:
         tie = self._tie
+        if is_saving():
+            return restore_handle, (tie.peer, tie.class_name, tie.methods.packed, tie.unreferenced is not None)
         tie.pass_on()
         return receive_handle, (tie.peer, tie.class_name, tie.methods.packed)
 
@@ -140,6 +143,14 @@ def receive_handle(peer: str, class_name: str, methods: str) -> ActorHandle:
     handle = make_handle(peer, class_name, methods)
     handle._tie.note_received()
     return handle
+
+
+def restore_handle(peer: str, class_name: str, methods: str, is_owned: bool) -> ActorHandle:
+    """A handle in the state of an actor; where that one has created the other, it ends when no handle is left."""
+    life = saved_runtime()
+    if not is_owned or life is None:
+        return make_handle(peer, class_name, methods)
+    return ActorHandle(life.restore_tie(PeerId(peer), class_name, unpack(methods)))
 
 
 def actor_id_of(peer: PeerId) -> Any:

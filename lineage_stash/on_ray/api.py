@@ -23,6 +23,7 @@ from lineage_stash.on_ray.actors import ActorClass, ActorHandle, ActorMethod, ma
 from lineage_stash.on_ray.context import Context, get_runtime_context
 from lineage_stash.on_ray.driver import Driver
 from lineage_stash.on_ray.levels import Durability, level_kept
+from lineage_stash.on_ray.logged import LoggedRuntime
 from lineage_stash.on_ray.names import check_name, find_name
 from lineage_stash.on_ray.options import DECORATOR_ERROR, is_cython
 from lineage_stash.on_ray.present import Now, adopt, current, is_initialized
@@ -203,6 +204,8 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
     runtime.about_to(f"kill {actor._peer}")
     if no_restart:
         with paused():
+            if isinstance(runtime, LoggedRuntime):
+                runtime.commit()  # in a past that is lost, whoever is run again might let it live
             process.kill(actor._peer, "it was killed")
             fail_calls_of_unborn(runtime, actor._peer)
         return

@@ -24,7 +24,6 @@ from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId, Ref
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads, services
 from lineage_stash.on_ray.control_plane import ControlPlaneAway
-from lineage_stash.on_ray.lending import Tie
 from lineage_stash.on_ray.levels import default_level
 from lineage_stash.on_ray.limits import within_limits
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process
@@ -152,16 +151,6 @@ class Driver(Runtime):
                 f"this driver is no part of the run any more ({self.stopped}). If it was stopped or cut off for too "
                 "long, it was taken for dead: start it again; detached actors are still there."
             )
-
-    def submit(self, callee: PeerId, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ObjectRef:
-        """Call a method of an actor, waiting while too much is under way."""
-        lent: list[Tie] = []
-        packed = self.pack(method, args, kwargs, lent)
-        self.prepare_submission(packed[0], callee)
-        ref = ObjectRef(self, self._ask(events.CallSubmitted(callee, *packed)))
-        if lent:
-            ref.lent = lent
-        return ref
 
     def prepare_submission(self, payload: bytes, callee: PeerId | None) -> None:
         """Look at the network now and then, and wait while too much is under way."""

@@ -34,13 +34,16 @@ from lineage_stash.core.values import CANCELLATION
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.cancelling import CancelledCalls
 from lineage_stash.on_ray.creation import Creation, load_class
+from lineage_stash.on_ray.dropped_actors import DroppedActors
 from lineage_stash.on_ray.errors import UpgradeRefused
 from lineage_stash.on_ray.groups import creation_for_next_life
+from lineage_stash.on_ray.lending import Tie
 from lineage_stash.on_ray.levels import default_level, parse_level
 from lineage_stash.on_ray.limits import within_limits
 from lineage_stash.on_ray.links import Link
 from lineage_stash.on_ray.logged import LoggedRuntime
 from lineage_stash.on_ray.mail import Addressee
+from lineage_stash.on_ray.methods import Methods
 from lineage_stash.on_ray.plain import record_plain_ray
 from lineage_stash.on_ray.present import adopt
 from lineage_stash.on_ray.process import POLICY, Process, split_address
@@ -138,6 +141,8 @@ class Life(LoggedRuntime):
         self.is_task = False
         self.reached_at = 0.0
         self.cancelled = CancelledCalls(self)
+        self.dropped_actors = DroppedActors(self)
+        self.unreferenced = self.dropped_actors.dropped
         self.program: ActorProgram
         self.creation: Creation
         process.on_control = self._on_control
@@ -200,8 +205,8 @@ class Life(LoggedRuntime):
     def on_ticked(self) -> None:
         """A runner looks for its caller, whichever life that lives, because it may have been forgotten."""
         super().on_ticked()
+        self.dropped_actors.on_ticked()
         if isinstance(self.program, TaskProgram):
-            self.program.end_unreferenced()
             now = time.monotonic()
             if now - self.reached_at > REACH_S:
                 self.reached_at = now
@@ -305,6 +310,10 @@ class Life(LoggedRuntime):
             )
 
     # state
+
+    def restore_tie(self, peer: PeerId, class_name: str, methods: Methods) -> Tie:
+        """The handle of an actor that this one has created, and that ends with its last handle here."""
+        return self.dropped_actors.restore_tie(peer, class_name, methods)
 
     def _restore_state(self, effect: effects.RestoreState) -> None:
         assert self.process.store is not None

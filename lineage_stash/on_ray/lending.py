@@ -1,8 +1,9 @@
 """Lending: an actor lives as long as somebody may call it, also where its handle was passed on.
 
 Rules:
-- An actor that a script or a task has created ends when its creator has dropped the handle: after all calls that were
-  submitted until then. What handles and methods hold on to is a tie; a tie that goes has the actor end.
+- An actor ends when its creator has dropped the handle: after all calls that were submitted until then; where the
+  creator is recovered, see `dropped_actors`. What handles and methods hold on to is a tie; a tie that goes has the
+  actor end.
 - A handle inside a call is lent for the time of the call. Whoever ran the call says in the reply whether all handles
   in it came back: none is left there, none was passed on, and no call through one is under way.
 - The ref of the call holds on to what was lent. What has come back is the creator's again once the value was asked for.

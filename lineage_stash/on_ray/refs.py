@@ -243,6 +243,11 @@ def saving(runtime: "Runtime") -> Iterator[None]:
         _doing.saving = before
 
 
+def saved_runtime() -> "Runtime | None":
+    """Whose state is being saved or restored in this thread, if any is."""
+    return _doing.saving
+
+
 class Argument:
     """Stands, in a call, for the value of a ref that was an argument itself."""
 

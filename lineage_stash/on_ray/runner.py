@@ -6,9 +6,7 @@ is hosted by a task of Ray's, which holds the resources that the user has asked 
 While a task waits for others, its host gives its resources back, as Ray's tasks do in `get`.
 """
 
-from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from lineage_stash.capture.here import paused
@@ -28,18 +26,6 @@ class TaskProgram(ActorProgram):
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(Stateless, runtime)
-        runtime.unreferenced = deque()
-
-    def end_unreferenced(self) -> None:
-        """Have actors end that tasks have created, once they have answered; nobody can call them any more."""
-        unreferenced, process = self.runtime.unreferenced, self.runtime.process
-        assert unreferenced is not None, "it was set when this runner began"
-        for _ in range(len(unreferenced)):
-            actor = unreferenced.popleft()
-            if self.runtime.awaits_answer(actor):
-                unreferenced.append(actor)
-            else:
-                process.registry.ask(partial(process.kill, actor, "the task that created it has dropped its handle"))
 
     def function(self, method: str) -> Callable[..., Any]:
         """The function with this digest; looking for it is no part of the call."""

@@ -26,7 +26,7 @@ from lineage_stash.on_ray.cancelling import Cancelling
 from lineage_stash.on_ray.dispatcher import Dispatcher
 from lineage_stash.on_ray.lending import Tie, bare, settle
 from lineage_stash.on_ray.links import Link
-from lineage_stash.on_ray.methods import STREAMING
+from lineage_stash.on_ray.methods import STREAMING, Methods
 from lineage_stash.on_ray.process import Process
 from lineage_stash.on_ray.refs import WHOLE, Argument, ObjectRef, ObjectRefGenerator, opening, passing
 from lineage_stash.on_ray.spool import FileSpool
@@ -139,7 +139,13 @@ class Runtime(ABC):
 
     def submit(self, callee: PeerId, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ObjectRef:
         """Call a method of an actor."""
-        return ObjectRef(self, self._ask(events.CallSubmitted(callee, *self.pack(method, args, kwargs))))
+        lent: list[Tie] = []
+        packed = self.pack(method, args, kwargs, lent)
+        self.prepare_submission(packed[0], callee)
+        ref = ObjectRef(self, self._ask(events.CallSubmitted(callee, *packed)))
+        if lent:
+            ref.lent = lent
+        return ref
 
     def submit_for(self, callee: PeerId, method: str, args: tuple[Any, ...], kwargs: dict[str, Any],
                    returns: int | str) -> Any:  # fmt: skip
@@ -214,6 +220,10 @@ class Runtime(ABC):
         if payloads.is_error(reply):
             return _raise_in_ray.remote(reply)
         return ray.put(self.get_one(ref))
+
+    def restore_tie(self, peer: PeerId, class_name: str, methods: Methods) -> Tie:
+        """What a handle in a state holds on to; an actor overrides this where it has created the other one."""
+        return Tie(peer, class_name, methods)
 
     # running a call
 

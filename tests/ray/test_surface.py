@@ -7,6 +7,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray as plain_ray
@@ -295,6 +296,22 @@ def test_actor_whose_handle_came_back_ends_when_it_is_dropped(greeter: "ray.Acto
     del lent
     assert ray.get(slow, timeout=60) == "awake"
     wait_until(lambda: has_gone(pid))
+
+
+def test_actor_that_an_actor_has_created_ends_when_its_handle_is_dropped_there() -> None:
+    parent = Greeter.remote("parent")
+
+    def create(self: Any) -> int:
+        self.kept = [Greeter.remote("child"), "still here"]
+        return ray.get(self.kept[0].pid.remote())
+
+    pid = ray.get(parent.__ray_call__.remote(create))
+    assert ray.get(parent.__ray_call__.remote(lambda self: ray.get(self.kept[0].greet.remote("")))) == "hello, child"
+    assert ray.get(parent.__ray_call__.remote(lambda self: self.kept.pop())) == "still here"
+    assert not has_gone(pid)
+    ray.get(parent.__ray_call__.remote(lambda self: self.kept.clear()))
+    wait_until(lambda: has_gone(pid))
+    assert ray.get(parent.greet.remote("")) == "hello, parent"
 
 
 def test_actors_that_an_actor_has_created_end_with_it() -> None:
