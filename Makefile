@@ -15,9 +15,12 @@ SOURCES := lineage_stash raydp_jobs benchmarks tests
 # The markers that `make test` leaves to the two targets after it.
 ORDINARY := not slow and not services
 
+# Every run says where its time went.
+SLOWEST := --durations=10
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup compiled check lint format test test-failures test-services simulate chaos mutants demo bench clean
+.PHONY: help setup compiled check lint format test test-pure test-failures test-services simulate chaos mutants demo bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,17 +53,21 @@ format: setup ## format the code and repair what ruff can repair
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-# Rules are broken on purpose in the sources, so their tests run these; what users run, Ray's side, runs compiled.
-test: compiled ## all tests but the slow ones and those that need services
-	LINEAGE_STASH_PURE=1 $(BIN)/pytest tests -m "$(ORDINARY) and not ray"
-	LINEAGE_STASH_PURE=0 $(BIN)/pytest tests -m "$(ORDINARY) and ray"
+# Rules are broken on purpose in the sources, so their tests run these, while the compiler is busy beside them; what
+# users run, Ray's side, runs compiled.
+test: setup ## all tests but the slow ones and those that need services
+	$(MAKE) --no-print-directory --jobs=2 test-pure compiled
+	LINEAGE_STASH_PURE=0 $(BIN)/pytest tests -m "$(ORDINARY) and ray" $(SLOWEST)
+
+test-pure: setup
+	LINEAGE_STASH_PURE=1 $(BIN)/pytest tests -m "$(ORDINARY) and not ray" $(SLOWEST)
 
 test-failures: compiled ## the slow tests: real processes, really killed
-	LINEAGE_STASH_PURE=0 $(BIN)/pytest tests -m "slow"
+	LINEAGE_STASH_PURE=0 $(BIN)/pytest tests -m "slow" $(SLOWEST)
 
 test-services: setup ## the tests that need outside services; installs redis-server where there is none
 	.ci/install-redis
-	$(BIN)/pytest tests -m "services"
+	$(BIN)/pytest tests -m "services" $(SLOWEST)
 
 simulate: compiled ## random schedules of faults: SCHEDULES=2000 SEED=0
 	$(BIN)/python -m lineage_stash.testing simulate --schedules $(SCHEDULES) --seed $(SEED)
