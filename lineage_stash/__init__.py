@@ -33,7 +33,13 @@ if TYPE_CHECKING:
         upgrade,
         wait,
     )
-    from lineage_stash.on_ray.errors import NondeterminismError, RunFinishedError, RunInUseError, UpgradeRefused
+    from lineage_stash.on_ray.errors import (
+        LineageLost,
+        NondeterminismError,
+        RunFinishedError,
+        RunInUseError,
+        UpgradeRefused,
+    )
     from lineage_stash.on_ray.output import commit, effect
 
 _VERBS = frozenset((
@@ -42,7 +48,7 @@ _VERBS = frozenset((
 ))  # fmt: skip
 
 _OUTPUT = frozenset(("commit", "effect"))
-_ERRORS = frozenset(("NondeterminismError", "RunFinishedError", "RunInUseError", "UpgradeRefused"))
+_ERRORS = frozenset(("LineageLost", "NondeterminismError", "RunFinishedError", "RunInUseError", "UpgradeRefused"))
 
 _MODULES = frozenset(("actor", "exceptions", "util"))
 """Those of Ray's modules that have a counterpart here."""
@@ -50,7 +56,8 @@ _MODULES = frozenset(("actor", "exceptions", "util"))
 __all__ = [
     "__version__", "init", "shutdown", "is_initialized", "remote", "get", "wait", "put", "kill", "cancel", "get_actor",
     "observe", "ObjectID", "ObjectRef", "ActorHandle", "get_runtime_context", "durability", "set_durability",
-    "NondeterminismError", "RunFinishedError", "RunInUseError", "UpgradeRefused", "upgrade", "commit", "effect",
+    "LineageLost", "NondeterminismError", "RunFinishedError", "RunInUseError", "UpgradeRefused", "upgrade", "commit",
+    "effect",
 ]  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from lineage_stash.on_ray.actors import ActorClass, ActorHandle, ActorMethod, ma
 from lineage_stash.on_ray.context import Context, get_runtime_context
 from lineage_stash.on_ray.driver import Driver
 from lineage_stash.on_ray.levels import Durability, level_kept
+from lineage_stash.on_ray.limits import WantedLimits
 from lineage_stash.on_ray.logged import LoggedRuntime
 from lineage_stash.on_ray.names import check_name, find_name
 from lineage_stash.on_ray.options import DECORATOR_ERROR, is_cython
@@ -47,8 +48,8 @@ ObjectID = ObjectRef
 
 def init(address: str | None = None, *, storage: str | Path | None = None, replicas: int | None = None,
          durability: str | None = None, archive: str | None = None, spares: int = 1, transport: str | None = None,
-         stash_cap_bytes: int | None = None, buffer_cap_bytes: int | None = None, run_id: str | None = None,
-         ignore_reinit_error: bool = False, **ray_options: Any) -> Context:  # fmt: skip
+         stash_cap_bytes: int | None = None, buffer_cap_bytes: int | None = None, max_failures: int | None = None,
+         run_id: str | None = None, ignore_reinit_error: bool = False, **ray_options: Any) -> Context:  # fmt: skip
     """Start Ray or join it, as `ray.init` does, and the store and the coordinator with it.
 
     Where Ray runs in this process already, this joins it. All options of `ray.init` are passed on to it.
@@ -62,6 +63,9 @@ def init(address: str | None = None, *, storage: str | Path | None = None, repli
     `spares` is how many processes wait, started and empty, to take over from one that dies.
     `stash_cap_bytes` (64 MB) is how much lineage that is not committed a process holds before new calls wait for the
     store; `buffer_cap_bytes` (128 MB) is how much of calls and replies it keeps in memory before it puts them on disk.
+    `max_failures` is how many nodes may fail within one commit window: lineage then travels until one node more than
+    that holds it; should more fail, whoever depends on what is lost is rolled back, and that is reported. By default
+    any number is survived, and what is not committed travels with every message that depends on it.
     `transport` is how processes talk: "wire" (the default) over connections of their own, "ray" by Ray's actor calls,
     for clusters whose nodes cannot connect to one another freely. It is the same for all of a cluster.
     `run_id` makes this script one that can be resumed: started again with the same id after it was killed or has
@@ -79,8 +83,8 @@ def init(address: str | None = None, *, storage: str | Path | None = None, repli
         found = ray.init(address=_checked(address), **ray_options) if starts else _join()
         try:
             services.ensure(storage=storage, spares=spares, transport=transport, replicas=replicas,
-                            durability=durability, archive=archive, stash_cap_bytes=stash_cap_bytes,
-                            buffer_cap_bytes=buffer_cap_bytes)  # fmt: skip
+                            durability=durability, archive=archive,
+                            limits=WantedLimits(stash_cap_bytes, buffer_cap_bytes, max_failures))  # fmt: skip
             Now.runtime = _begin(run_id)
         except BaseException:
             if starts:

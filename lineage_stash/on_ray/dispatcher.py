@@ -230,6 +230,8 @@ class Dispatcher:
 
     def _ask_again(self, failed: list[Runner]) -> None:
         for runner in failed:
+            if runner.is_up or self.runners.get(runner.peer) is not runner:
+                continue  # it has come up since, or this was said before: looking took longer than the pause between
             del self.runners[runner.peer]
             if self.waiting.get(runner.kind):
                 self._dispatch(runner.kind)

@@ -24,9 +24,11 @@ from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId, Ref
 from lineage_stash.core.peer import Peer
 from lineage_stash.on_ray import payloads, services
 from lineage_stash.on_ray.control_plane import ControlPlaneAway
+from lineage_stash.on_ray.errors import LineageLost
 from lineage_stash.on_ray.levels import default_level
 from lineage_stash.on_ray.limits import within_limits
 from lineage_stash.on_ray.process import POLICY, TICK_S, Process
+from lineage_stash.on_ray.recoveries import ORPHANED, orphan_key
 from lineage_stash.on_ray.refs import ObjectRef
 from lineage_stash.on_ray.registry import COORDINATOR, replica_name
 from lineage_stash.on_ray.replica_sets import lost_replicas
@@ -146,11 +148,18 @@ class Driver(Runtime):
         return self.stopped is not None
 
     def _check(self) -> None:
-        if self.stopped is not None:
-            raise RuntimeError(
-                f"this driver is no part of the run any more ({self.stopped}). If it was stopped or cut off for too "
-                "long, it was taken for dead: start it again; detached actors are still there."
+        if self.stopped is None:
+            return
+        if self.process.plane.get(orphan_key(self.id)) is not None:
+            raise LineageLost(
+                f"this script cannot go on: {ORPHANED}. Some of what it was told has not happened. Start it again; "
+                "detached actors are there, rolled back to what is known. With a higher max_failures, or none, more "
+                "is survived."
             )
+        raise RuntimeError(
+            f"this driver is no part of the run any more ({self.stopped}). If it was stopped or cut off for too "
+            "long, it was taken for dead: start it again; detached actors are still there."
+        )
 
     def prepare_submission(self, payload: bytes, callee: PeerId | None) -> None:
         """Look at the network now and then, and wait while too much is under way."""

@@ -17,3 +17,7 @@ class RunInUseError(RayError):  # type: ignore[misc]
 
 class RunFinishedError(RayError):  # type: ignore[misc]
     """The run that this script was to resume has come to its end."""
+
+
+class LineageLost(RayError):  # type: ignore[misc]
+    """More nodes failed at once than the bound allows, and this script depends on what was lost."""

@@ -7,16 +7,26 @@ restore (a process, and the checkpoint in it), replay, resume.
 import json
 import sys
 import time
+from functools import partial
 from typing import Any
 
 from lineage_stash.core import effects, events
 from lineage_stash.core.history import Decision
+from lineage_stash.core.ids import PeerId
 from lineage_stash.core.recovery import Coordinator, Phase
 from lineage_stash.on_ray.process import split_address
 from lineage_stash.on_ray.registry import Registry
 from lineage_stash.shell import Shell, address_of
 
+ORPHANED = "it depends on lineage that nobody holds: more nodes failed at once than max_failures allows"
+"""Why somebody who lives is rolled back."""
+
 PHASES = ("detect", "gather", "settle", "start", "restore", "replay")
+
+
+def orphan_key(peer: PeerId) -> str:
+    """Under which key of the control plane it says in which round a peer was rolled back, although it lived."""
+    return f"orphans/{peer}"
 
 
 class Recoveries:
@@ -40,9 +50,11 @@ class Recoveries:
             self.settled[address]["host"] = host
 
     def _follow(self, event: object) -> list[effects.Effect]:
-        before = self._machine.phase
+        before, dead = self._machine.phase, set(self._machine.dead)
         result = self._machine.handle(event)
         now = time.monotonic()
+        if any(isinstance(effect, effects.ReportFault) for effect in result):
+            self._note_orphans([peer for peer in self._machine.dead if peer not in dead])
         if self._machine.phase is not before:
             self.entered[self._machine.phase] = now
         for effect in result:
@@ -51,6 +63,13 @@ class Recoveries:
         if isinstance(event, events.Published):
             self._note_away(event.decision)
         return result
+
+    def _note_orphans(self, orphans: list[PeerId]) -> None:
+        """More has failed at once than the bound: these join the dead, and a script among them is told why."""
+        plane = self.registry.plane
+        for peer in orphans:
+            self.note_death(address_of(peer, self._machine.dead[peer]), ORPHANED)
+            self.registry.ask(partial(plane.put, orphan_key(peer), str(self._machine.round).encode()))
 
     def _note_away(self, decision: Decision) -> None:
         """A script that can be resumed has died: that is its user's to know, and no failure of this system's."""

@@ -13,7 +13,7 @@ import ray
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.creation import ASKED_AGAIN, RAY_NAMESPACE
 from lineage_stash.on_ray.levels import DEFAULT_LEVEL, DURABILITY, parse_level
-from lineage_stash.on_ray.limits import LIMITS, settle_limits
+from lineage_stash.on_ray.limits import LIMITS, WantedLimits, settle_limits
 from lineage_stash.on_ray.process import MAIL, TRANSPORT, WIRE
 from lineage_stash.on_ray.registry import COORDINATOR, own_node, replica_name
 from lineage_stash.on_ray.replica_sets import (
@@ -42,8 +42,7 @@ DETACHED: dict[str, Any] = {
 
 
 def ensure(*, storage: str | Path | None, spares: int, transport: str | None, replicas: int | None,
-           durability: str | None, archive: str | None, stash_cap_bytes: int | None,
-           buffer_cap_bytes: int | None) -> None:  # fmt: skip
+           durability: str | None, archive: str | None, limits: WantedLimits) -> None:  # fmt: skip
     """Have the services run, and wait until they do."""
     from lineage_stash.on_ray.coordinator import CoordinatorActor
 
@@ -53,7 +52,7 @@ def ensure(*, storage: str | Path | None, spares: int, transport: str | None, re
     check_versions(plane)
     settle_transport(plane, transport)
     settle_durability(plane, durability)
-    settle_limits(plane, stash_cap_bytes, buffer_cap_bytes)
+    settle_limits(plane, limits)
     folder = settle_storage(plane, storage)
     deadline = time.monotonic() + COME_UP_S
     if newest_set(plane) is None:
