@@ -37,6 +37,8 @@ NAMED_ARGUMENTS = 3
 """How many parts a plain call has if some of its arguments are named."""
 LARGEST_PLAIN_BYTES = 16 * 1024
 """Larger strings are treated as opaque: a checksum of a megabyte costs more than the call."""
+LARGEST_BYTES = 256 * 1024 * 1024
+"""Of one call or one value: it travels and is logged whole, beside what else waits in a stash, in one frame."""
 MOST_PLAIN_ITEMS = 32
 MARSHAL_VERSION = 2
 """The last format that does not depend on which of the parts are one object."""
@@ -54,6 +56,10 @@ FAILURES = (ERROR, DIED, STRAYED, CRASHED, CANCELLED)
 
 RETURNS = "\0"
 """Separates a method from how many values it returns, where that is not one."""
+
+
+class ValueTooLarge(ValueError):
+    """An argument, a result or a value to be put aside is too large; the text says what to do."""
 
 
 class TaskCrashed(WorkerCrashedError):  # type: ignore[misc]
@@ -124,6 +130,12 @@ def _unpickle(body: memoryview) -> Any:
 
 
 def _opaque(head: bytes, *body: bytes) -> bytes:
+    size = sum(map(len, body))
+    if size > LARGEST_BYTES:
+        raise ValueTooLarge(
+            f"{size / 1e6:.0f} MB in one call or one value, and {LARGEST_BYTES / 1e6:.0f} MB is the most: pass it in "
+            "parts, or as the path of a file that all nodes can read"
+        )
     head = head[:LONGEST_HEAD]
     return b"".join((_OPAQUE, bytes((len(head),)), head, *body))
 
@@ -154,6 +166,8 @@ def pack_call(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> byt
         if len(args) == 1 and not kwargs:
             return _opaque(head, b"1" + _text(method), *_pickle(args[0]))
         return _opaque(head, b"n" + _text(method), *_pickle((args, kwargs)))
+    except ValueTooLarge:
+        raise
     except Exception as error:
         raise _unserializable(args, kwargs, error) from error
 
@@ -251,6 +265,8 @@ def pack_value(value: Any) -> bytes:
         return plain
     try:
         return _opaque(VALUE + type(value).__qualname__.encode(), *_pickle(value))
+    except ValueTooLarge:
+        raise
     except Exception as error:
         raise TypeError(f"Could not serialize the value, {_kind(value)}: {error}") from error
 

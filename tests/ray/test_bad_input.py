@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import ray as plain_ray
 
 import lineage_stash as ray
 from lineage_stash.on_ray.control_plane import ControlPlane
+from lineage_stash.on_ray.payloads import LARGEST_BYTES
 from lineage_stash.on_ray.registry import COORDINATOR
 from lineage_stash.on_ray.versions import VERSIONS, VersionMismatch, own_version
 from lineage_stash.testing import inject
@@ -40,6 +42,10 @@ class Teller:
     def lock(self) -> Any:
         self.count += 1
         return threading.Lock()
+
+    def make(self, size: int) -> Any:
+        self.count += 1
+        return np.zeros(size, np.uint8)
 
     def keep_lock(self) -> None:
         self.kept = threading.Lock()
@@ -69,6 +75,9 @@ class Endless:
 
     def __reduce__(self) -> Any:
         return Endless, (Endless(),)
+
+
+TOO_LARGE = LARGEST_BYTES + 1
 
 
 @pytest.fixture(scope="module")
@@ -240,6 +249,17 @@ keeper = Teller.options(name="keeper", lifetime="detached").remote()
 ray.get(keeper.echo.remote(1), timeout=60)
 keeper.open.remote([Teller.remote().linger.remote()])
 """
+
+
+def test_value_that_is_too_large_is_refused_at_once_wherever_it_comes_from() -> None:
+    teller = Teller.remote()
+    large = np.zeros(TOO_LARGE, np.uint8)
+    for refused in (lambda: teller.echo.remote(large), lambda: echo.remote(large), lambda: ray.put([large])):
+        with pytest.raises(ValueError, match="268 MB is the most"):
+            refused()
+    with pytest.raises(ValueError, match="pass it in parts"):
+        ray.get(teller.make.remote(TOO_LARGE), timeout=PATIENCE_S)
+    assert ray.get(teller.counted.remote(), timeout=PATIENCE_S) == 1
 
 
 def test_ref_of_a_script_that_has_ended_is_an_error_for_whoever_has_it() -> None:
