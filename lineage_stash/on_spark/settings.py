@@ -71,11 +71,12 @@ class Settings:
 def make_settings(app_name: str, *, executors: int | None, executor_cores: int | None,
                   executor_memory: str | int | None, configs: Mapping[str, str]) -> Settings:  # fmt: skip
     """Fit what the user left open to the cluster."""
+    for name, number in (("executors", executors), ("executor_cores", executor_cores)):
+        if number is not None and number < 1:
+            raise ValueError(f"{name}={number}: it must be at least 1")
     total = outsiders.total_resources()
     count = 1 if executors is None else executors
     cores = default_cores(total, count) if executor_cores is None else executor_cores
-    if count < 1 or cores < 1:
-        raise ValueError(f"executors={count} and executor_cores={cores}: both must be at least 1")
     memory = default_memory_mb(total, count) if executor_memory is None else parse_memory_mb(executor_memory)
     # Not what is free: a script that is resumed later must find the same partitions.
     parallelism = max(2, count * cores if executors is not None and executor_cores is not None else int(total.cpus))

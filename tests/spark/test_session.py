@@ -58,14 +58,14 @@ def test_session_starts_at_its_first_use_and_leaves_no_process_and_no_ray_job(
 
 
 def test_start_that_takes_too_long_names_what_it_waited_for_and_leaves_nothing() -> None:
-    with pytest.raises(SparkTimedOut, match="did not start within 0.5 s: it was waiting for RayDP's master"):
+    with pytest.raises(SparkTimedOut, match=r"did not start within 0\.5 s: it was waiting for RayDP's master"):
         spark_session(timeout_s=0.5, eager=True)
     wait_until(nothing_is_left, "the end of Spark")
 
 
 def test_start_whose_java_dies_says_so_and_leaves_nothing() -> None:
-    with pytest.raises(SparkNotStarted, match="no-such-option"):
-        spark_session(configs={"spark.driver.extraJavaOptions": "--no-such-option"}, eager=True)
+    with pytest.raises(SparkNotStarted, match="no_such_agent"):
+        spark_session(configs={"spark.driver.extraJavaOptions": "-agentlib:no_such_agent"}, eager=True)
     wait_until(nothing_is_left, "the end of Spark")
 
 
