@@ -7,13 +7,13 @@ what was killed when is in its log.
 import os
 import signal
 import sys
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import lineage_stash as ray
 from lineage_stash.on_spark import processes
 from lineage_stash.testing import inject
-from raydp_jobs.inputs import JobError
 
 DRIVER = "driver"
 ACTOR = "actor"
@@ -34,7 +34,7 @@ def parse_failure(text: str) -> Failure:
     """A failure from the command line."""
     victim, _, step = text.partition("@")
     if victim not in VICTIMS or not step.isdecimal():
-        raise JobError(f"--kill {text}: say {', '.join(f'{each}@3' for each in VICTIMS)}")
+        raise ArgumentTypeError(f"{text!r} is none of {', '.join(f'{each}@3' for each in VICTIMS)}")
     return Failure(victim, int(step))
 
 

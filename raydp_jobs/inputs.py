@@ -4,11 +4,16 @@ A missing or unreadable path is told at once, by name. Hidden files and those th
 out, as Spark does.
 """
 
+import gzip
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+CHUNK_BYTES = 1 << 20
 PARQUET = (".parquet", ".pq")
 
 
@@ -54,3 +59,26 @@ def _files_at(path: Path) -> Iterator[Path]:
 
 def _is_hidden(file: Path, root: Path) -> bool:
     return any(part.startswith((".", "_")) for part in file.relative_to(root).parts)
+
+
+def find_unreadable(paths: Sequence[str]) -> str | None:
+    """Which file is broken, for those whose Spark says only that one is; none if it was something else."""
+    try:
+        inputs = find_inputs(paths)
+    except JobError as error:
+        return str(error)
+    for file in (*inputs.texts, *inputs.tables):
+        try:
+            _read_through(file)
+        except (OSError, EOFError, pa.ArrowException) as error:
+            return f"cannot read {file}: {str(error).splitlines()[0]}"
+    return None
+
+
+def _read_through(file: str) -> None:
+    if file.endswith(PARQUET):
+        pq.read_metadata(file)
+    elif file.endswith(".gz"):
+        with gzip.open(file) as content:
+            while content.read(CHUNK_BYTES):
+                pass

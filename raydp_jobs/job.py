@@ -21,7 +21,7 @@ import lineage_stash as ray
 from lineage_stash.exceptions import RayError
 from lineage_stash.on_spark import SparkNotStarted, SparkOnRay, StageFailed, spark_session
 from raydp_jobs.failures import Failures, parse_failure
-from raydp_jobs.inputs import Inputs, JobError, find_inputs
+from raydp_jobs.inputs import Inputs, JobError, find_inputs, find_unreadable
 from raydp_jobs.output import Output
 from raydp_jobs.progress import Bar
 
@@ -40,7 +40,7 @@ class Job:
         self.output = output
         self.actors: list[Any] = []
         """The actors of the job, for those who kill some."""
-        self._failures = Failures([parse_failure(text) for text in arguments.kill], lambda: self.actors)
+        self._failures = Failures(arguments.kill, lambda: self.actors)
 
     def follow(self, refs: Sequence[Any], what: str) -> Iterator[Any]:
         """The values of refs as they come, with a bar."""
@@ -66,8 +66,9 @@ def make_parser(name: str, description: str) -> argparse.ArgumentParser:
     spark.add_argument("--executor-memory", help="memory of each, such as 2g (default: what fits)")
     spark.add_argument("--partitions", type=int, default=16, help="in how many parts results are made (%(default)s)")
     parser.add_argument("--quiet", action="store_true", help="no progress, only the summary")
-    parser.add_argument("--kill", action="append", default=[], metavar="WHO@STEP", help="kill -9 a process on the way "
-                        "to see it recover: actor@3, executor@5, master@5, spark@5, driver@7; any number")  # fmt: skip
+    parser.add_argument("--kill", action="append", default=[], type=parse_failure, metavar="WHO@STEP",
+                        help="kill -9 a process on the way to see it recover: actor@3, executor@5, master@5, spark@5, "
+                        "driver@7; may be repeated")  # fmt: skip
     return parser
 
 
@@ -93,23 +94,25 @@ def _run(arguments: argparse.Namespace, work: Callable[[Job], Summary]) -> int:
     output.begin()
     with ray.init(run_id=run_id, log_to_driver=False, logging_level="warning"):
         try:
-            summary = _work(arguments, output, work)
+            summary = _work(arguments, output, work, began_s)
         except (StageFailed, RayError) as error:
             output.discard()
-            print(f"the job has failed: {cause_of(error)}", file=sys.stderr)
+            print(f"the job has failed: {find_unreadable(arguments.inputs) or cause_of(error)}", file=sys.stderr)
             return 1
-        summary["seconds"] = round(time.time() - began_s, 1)
-        output.publish(summary)
     show(summary, output)
     return 0
 
 
-def _work(arguments: argparse.Namespace, output: Output, work: Callable[[Job], Summary]) -> Summary:
+def _work(arguments: argparse.Namespace, output: Output, work: Callable[[Job], Summary], began_s: float) -> Summary:
     inputs = Inputs(*ray.observe(find_inputs, arguments.inputs))
     with spark_session("job", executors=arguments.executors, executor_cores=arguments.executor_cores,
                        executor_memory=arguments.executor_memory, progress=False) as session:  # fmt: skip
-        summary = work(Job(arguments, inputs, session, output))
-    return {"files": inputs.count, "input_bytes": inputs.size_bytes, **summary}
+        found = work(Job(arguments, inputs, session, output))
+        seconds = round(time.time() - began_s, 1)
+        summary = {"files": inputs.count, "input_bytes": inputs.size_bytes, **found, "seconds": seconds}
+        output.publish(summary)
+        session.release()
+    return summary
 
 
 def submission_id() -> str | None:
@@ -124,7 +127,6 @@ def submission_id() -> str | None:
 
 CAUSES = (
     re.compile(r"(PartitionChanged: .*)"),
-    re.compile(r"Encountered error while reading file (\S+?)\.? .*"),
     re.compile(r"Caused by: (.*)"),
     re.compile(r"(the Spark stage .*)"),
 )

@@ -41,6 +41,12 @@ def total_resources() -> Resources:
     return _resources(ray.cluster_resources)
 
 
+def largest_node() -> Resources:
+    """The most that one node has: what is larger than that runs nowhere."""
+    nodes = [node["Resources"] for node in _ask(ray.nodes, "Ray's nodes") if node["Alive"]]
+    return Resources(*[max((node.get(name, 0.0) for node in nodes), default=0.0) for name in ("CPU", "memory")])
+
+
 def free_resources() -> Resources:
     """What nobody uses now."""
     return _resources(ray.available_resources)

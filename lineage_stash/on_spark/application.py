@@ -307,7 +307,13 @@ def check_room(settings: Settings) -> None:
         free = outsiders.free_resources()
         return free.cpus >= settings.cpus and free.memory_bytes >= settings.memory_bytes
 
-    total = outsiders.total_resources()
+    total, largest = outsiders.total_resources(), outsiders.largest_node()
+    if settings.executor_cores > largest.cpus or settings.executor_memory_mb * MB > largest.memory_bytes:
+        raise SparkNotStarted(
+            f"Spark was asked for executors with {settings.executor_cores} cores and {settings.executor_memory_mb} MB, "
+            f"and no node of this cluster has that: the largest has {largest.cpus:g} CPUs and "
+            f"{largest.memory_bytes / MB:.0f} MB. Ask for less (executor_cores=, executor_memory=)"
+        )
     can_fit = total.cpus >= settings.cpus and total.memory_bytes >= settings.memory_bytes
     if outsiders.wait_until(fits, ROOM_S if can_fit else 0.0):
         return

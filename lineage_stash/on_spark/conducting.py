@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,18 +22,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from lineage_stash.on_ray.control_plane import ControlPlane, ControlPlaneAway
+from lineage_stash.on_ray.far_files import remove_folder
 from lineage_stash.on_ray.present import current
 from lineage_stash.on_spark.application import connection_closed
 from lineage_stash.on_spark.frames import dataframe_of
 from lineage_stash.on_spark.partitions import (
     PartitionChanged,
     Record,
+    digest_key,
     failure_key,
     folder_of,
     lost_key,
     make_writer,
     put_record,
     record_key,
+    released_key,
 )
 from lineage_stash.on_spark.plans import judge
 from lineage_stash.on_spark.session import SparkNotStarted, SparkOnRay
@@ -94,6 +98,10 @@ class StageRun:
         self._frame: DataFrame
         self._rows: Any
         self._reports: Any
+
+    def parallelism(self) -> int:
+        """How many partitions there are where nobody says how many; of a session of the user's, as that has it."""
+        return self.session.settings.parallelism if self.session.is_ours else 0
 
     def plan(self) -> tuple[int, bool]:
         """How many partitions it has, and whether these must be durable before anybody sees them."""
@@ -170,6 +178,7 @@ class Conductor:
         self._runs: list[StageRun] = []
         self._failed: set[str] = set()
         session.before_leaving.append(self.finish)
+        session.on_release.append(self.release)
         threading.Thread(target=self._run, name="spark conductor", daemon=True).start()
 
     @classmethod
@@ -191,6 +200,16 @@ class Conductor:
         with self._changed:
             self._changed.wait_for(lambda: not self._new and not self._is_computing)
 
+    def release(self) -> None:
+        """Forget all partitions; that there were some is remembered, for a script that is resumed after this."""
+        self.finish()
+        for run in self._runs:
+            self.plane.put(released_key(run.stage), b"")
+            for prefix in (record_key(run.stage), digest_key(run.stage)):
+                for key in self.plane.keys(prefix):
+                    self.plane.delete(key)
+            remove_folder(Path(folder_of(run.stage)))
+
     def _run(self) -> None:
         while not self._runtime.has_left:
             with self._changed:
@@ -208,6 +227,8 @@ class Conductor:
     def _look_after(self, added: list[tuple[StageRun, int]]) -> None:
         for run, count in added:
             self._runs.append(run)
+            if self.plane.get(released_key(run.stage)) is not None:
+                continue
             known = self.plane.get_all(record_key(run.stage))
             self._have_computed(run, [at for at in range(count) if record_key(run.stage, at) not in known])
         for run in self._runs:

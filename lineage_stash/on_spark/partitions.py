@@ -151,6 +151,16 @@ def record_key(stage: str, number: int | str = "") -> str:
     return f"partitions/{stage}/{number}"
 
 
+def digest_key(stage: str, number: int | str = "") -> str:
+    """Under which key the digest of a partition is; of all partitions of a stage, how these keys begin."""
+    return f"digests/{stage}/{number}"
+
+
+def released_key(stage: str) -> str:
+    """Under which key it says that nobody needs the partitions of a stage any more."""
+    return f"released-stages/{stage}"
+
+
 def lost_key(stage: str, number: int | str = "") -> str:
     """Under which key a partition is asked for; of all partitions of a stage, how these keys begin."""
     return f"lost-partitions/{stage}/{number}"
@@ -173,7 +183,7 @@ def await_record(plane: ControlPlane, stage: str, number: int) -> Record:
 
 def put_record(plane: ControlPlane, record: Record) -> None:
     """Make known that a partition is there; raises if it is not what it was."""
-    digest = plane.put_if_absent(f"digests/{record.stage}/{record.number}", record.digest.encode()).decode()
+    digest = plane.put_if_absent(digest_key(record.stage, record.number), record.digest.encode()).decode()
     if digest != record.digest:
         raise PartitionChanged(
             f"{title(record)} was computed again, and is not what it was (digest {record.digest}, was {digest}): the "

@@ -18,6 +18,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -74,6 +75,8 @@ class SparkOnRay:
         self._is_stopped = False
         self.before_leaving: list[Callable[[], None]] = []
         """What has to be finished before the block may end in peace."""
+        self.on_release: list[Callable[[], None]] = []
+        """What to do when what was computed here is needed no more."""
         self.conductor: object | None = None
         """Who has stages computed here, once there are any."""
 
@@ -98,6 +101,11 @@ class SparkOnRay:
                 _check_ray()
                 self._settings = make_settings(self._app_name, **self._wanted)
             return self._settings
+
+    def pin(self, parallelism: int) -> None:
+        """Have as many partitions as the first life of this script, whatever the cluster has become since."""
+        if self.is_ours:
+            self._settings = replace(self.settings, parallelism=parallelism)
 
     @property
     def is_ours(self) -> bool:
@@ -150,7 +158,17 @@ class SparkOnRay:
         """Another session under the same settings, which starts when it is needed."""
         if self._lent is not None:
             return self
-        return SparkOnRay(None, self._app_name, self._wanted, self._timeout_s, self._progress)
+        another = SparkOnRay(None, self._app_name, self._wanted, self._timeout_s, self._progress)
+        another._settings = self._settings
+        return another
+
+    def release(self) -> None:
+        """Forget the partitions of all stages that were computed here, and remove their files.
+
+        Without it they stay for as long as the cluster does. Whoever opens one later has it computed again.
+        """
+        for release in self.on_release:
+            release()
 
     def _start(self) -> SparkSession:
         _check_ray()

@@ -74,18 +74,18 @@ def make_settings(app_name: str, *, executors: int | None, executor_cores: int |
     for name, number in (("executors", executors), ("executor_cores", executor_cores)):
         if number is not None and number < 1:
             raise ValueError(f"{name}={number}: it must be at least 1")
-    total = outsiders.total_resources()
+    total, largest = outsiders.total_resources(), outsiders.largest_node()
     count = 1 if executors is None else executors
-    cores = default_cores(total, count) if executor_cores is None else executor_cores
+    cores = default_cores(total, largest, count) if executor_cores is None else executor_cores
     memory = default_memory_mb(total, count) if executor_memory is None else parse_memory_mb(executor_memory)
     # Not what is free: a script that is resumed later must find the same partitions.
     parallelism = max(2, count * cores if executors is not None and executor_cores is not None else int(total.cpus))
     return Settings(app_name, count, cores, memory, parallelism, dict(configs))
 
 
-def default_cores(total: Resources, executors: int) -> int:
-    """A share of all CPUs but one."""
-    return max(1, min(MOST_CORES, (int(total.cpus) - 1) // executors))
+def default_cores(total: Resources, largest: Resources, executors: int) -> int:
+    """A share of all CPUs but one, which one node has."""
+    return max(1, min(MOST_CORES, (int(total.cpus) - 1) // executors, int(largest.cpus)))
 
 
 def default_memory_mb(total: Resources, executors: int) -> int:

@@ -66,6 +66,7 @@ class Stage:
         inputs = tuple([_resolved(value) for value in inputs])
         named = {name: _resolved(value) for name, value in named.items()}
         run = StageRun(session, stage, functools.partial(self.function, **named), inputs, durable=self.durable)
+        session.pin(stash.observe(run.parallelism))
         count, durable = stash.observe(run.plan)
         conductor = Conductor.of(session)
         keeper = conductor.keeper or _start_keeper(conductor)
