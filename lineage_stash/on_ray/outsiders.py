@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 ANSWER_S = 10.0
 """How long a question to the cluster may take: a busy GCS answers in less."""
@@ -79,6 +80,11 @@ def end_actors(names: set[str]) -> None:
 def make_actor_class(plain: type) -> Any:
     """A class of plain Ray actors."""
     return ray.remote(plain)
+
+
+def on_this_node() -> Any:
+    """Where to place an actor that should be where its script is, and live as long as that."""
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
 
 
 def result_of(ref: Any) -> Any:

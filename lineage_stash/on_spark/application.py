@@ -292,6 +292,7 @@ class Cluster(SparkCluster):  # type: ignore[misc]
 
     def _set_up_master(self, resources: dict[str, float], kwargs: Any) -> None:  # noqa: ARG002 - as RayDP calls it
         options: dict[str, Any] = {"num_cpus": resources.pop("CPU", 0), "memory": resources.pop("memory", None)}
+        options["scheduling_strategy"] = outsiders.on_this_node()
         if self._variables:
             options["runtime_env"] = {"env_vars": self._variables}
         name = self._app_name + RAYDP_SPARK_MASTER_SUFFIX

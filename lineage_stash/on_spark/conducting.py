@@ -53,6 +53,9 @@ WATCH_S = 1.0
 LONELY_S = 60.0
 """How long a job may be without any executor, as while Ray starts another one in the place of one that died."""
 
+RESTART_S = 90.0
+"""How long to try to start another application: Ray takes some 15 to 30 s to notice that a node is lost."""
+
 MOST_APPLICATIONS = 4
 """In how many Spark applications a computation is tried."""
 
@@ -268,9 +271,21 @@ class Conductor:
         print(f"lineage_stash: the Spark application is gone ({in_a_line(error)}); starting another one for "
               f"{missing} partition(s) of {run.stage}", file=sys.stderr, flush=True)  # fmt: skip
         try:
-            self.session.restart()
+            self._restart()
         except SparkNotStarted as reason:
             self._fail(run, reason)
+
+    def _restart(self) -> None:
+        """Start another application; for a while again and again, because Ray goes on placing actors on a lost node."""
+        deadline = time.monotonic() + RESTART_S
+        while True:
+            try:
+                self.session.restart()
+                return
+            except SparkNotStarted:
+                if self.session.is_stopped or time.monotonic() > deadline:
+                    raise
+                time.sleep(LOOK_S)
 
     def _use(self, session: SparkOnRay) -> None:
         self.session = session

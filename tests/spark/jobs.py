@@ -60,7 +60,7 @@ class RunningJob:
     """A job that was started by itself."""
 
     def __init__(self, address: str, *arguments: str, job: str = "wordcount") -> None:
-        environment = {**os.environ, "RAY_ADDRESS": address, "RAY_AUTH_MODE": "token"}
+        environment = {**os.environ, "RAY_ADDRESS": address}  # and whether there is a token, as Ray has put it there
         self.process = subprocess.Popen(
             [sys.executable, "-m", f"raydp_jobs.{job}", *arguments], cwd=ROOT, env=environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
