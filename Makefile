@@ -74,7 +74,7 @@ mutants: setup ## how many schedules it takes to catch each forgotten rule, from
 demo: compiled ## words counted by Spark and actors while some of these are killed, and the result proved
 	RAY_ADDRESS=local $(BIN)/python -m raydp_jobs.demo
 
-bench: compiled ## measure: all, or PART=core, store, checkpoint, replicated, nodes, tasks, graph or ray
+bench: compiled ## measure: all, or PART=core, store, checkpoint, replicated, nodes, tasks, graph, spark or ray
 	$(BIN)/python -m benchmarks $(PART)
 
 clean: ## remove the environment, caches and build products
