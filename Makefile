@@ -78,10 +78,10 @@ chaos: compiled ## programs of many shapes while their processes are killed: MIN
 mutants: setup ## how many schedules it takes to catch each forgotten rule, from seed 0
 	$(BIN)/python -m tests.sim.count_mutants
 
-demo: compiled ## the README's program: a Ray actor is killed, and nothing is lost
-	$(BIN)/python docs/examples/survive.py
+demo: compiled ## words counted by Spark and actors while some of these are killed, and the result proved
+	RAY_ADDRESS=local $(BIN)/python -m raydp_jobs.demo
 
-bench: compiled ## measure: all, or PART=core, store, checkpoint, replicated, nodes, tasks, graph or ray
+bench: compiled ## measure: all, or PART=core, store, checkpoint, replicated, nodes, tasks, graph, spark or ray
 	$(BIN)/python -m benchmarks $(PART)
 
 clean: ## remove the environment, caches and build products

@@ -2,7 +2,7 @@
 
 import sys
 
-from benchmarks import against_ray, checkpoint_bytes, core_path, graph, nodes, replicated, store_engines, tasks
+from benchmarks import against_ray, checkpoint_bytes, core_path, graph, nodes, replicated, spark, store_engines, tasks
 
 PARTS = {
     "core": core_path.main,
@@ -12,6 +12,7 @@ PARTS = {
     "nodes": nodes.main,
     "tasks": tasks.main,
     "graph": graph.main,
+    "spark": spark.main,
     "ray": against_ray.main,
 }
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import against_ray, core_path, graph, nodes, replicated, tasks
+from benchmarks import against_ray, core_path, graph, nodes, replicated, spark, tasks
 
 
 @pytest.mark.parametrize("encoded", [False, True])
@@ -87,3 +87,13 @@ def test_benchmark_of_a_graph_counts_every_request_once() -> None:
     assert sum(len(each) for outcome in (unaffected, others) for each in outcome) == 80
     assert all(each for outcome in (unaffected, others) for each in outcome)
     assert 0 <= idle <= 1
+
+
+@pytest.mark.ray
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_benchmark_of_spark_measures_every_bar() -> None:
+    figures = spark.measure(spark.Sizes(rows=20_000, partitions=4, windows=1, pause_s=0.0, few_rows=2000))
+    assert len({figure.measure for figure in figures}) == len(figures) == 3

@@ -1,0 +1,84 @@
+"""What a job reads: files and folders of text, plain or gzip, and of Parquet, listed before anything is started.
+
+A missing or unreadable path is told at once, by name. Hidden files and those that begin with an underscore are left
+out, as Spark does.
+"""
+
+import gzip
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+CHUNK_BYTES = 1 << 20
+PARQUET = (".parquet", ".pq")
+
+
+class JobError(Exception):
+    """What its user has to know and to repair, in one line."""
+
+
+class Inputs(NamedTuple):
+    """All files that a job reads, in order."""
+
+    texts: tuple[str, ...]
+    tables: tuple[str, ...]
+    size_bytes: int
+
+    @property
+    def count(self) -> int:
+        """How many files there are."""
+        return len(self.texts) + len(self.tables)
+
+
+def find_inputs(paths: Sequence[str]) -> Inputs:
+    """The files at these paths."""
+    files = sorted({file for path in paths for file in _files_at(Path(path))})
+    if not files:
+        raise JobError(f"no input: there is no file in {', '.join(paths)}")
+    tables = tuple(str(file) for file in files if file.suffix in PARQUET)
+    texts = tuple(str(file) for file in files if file.suffix not in PARQUET)
+    return Inputs(texts, tables, sum(file.stat().st_size for file in files))
+
+
+def _files_at(path: Path) -> Iterator[Path]:
+    if not path.exists():
+        raise JobError(f"no input: there is no {path}")
+    if path.is_dir():
+        found = [child for child in sorted(path.rglob("*")) if child.is_file() and not _is_hidden(child, path)]
+    else:
+        found = [path]
+    for file in found:
+        if not os.access(file, os.R_OK):
+            raise JobError(f"cannot read {file}: permission denied")
+        yield file.resolve()
+
+
+def _is_hidden(file: Path, root: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in file.relative_to(root).parts)
+
+
+def find_unreadable(paths: Sequence[str]) -> str | None:
+    """Which file is broken, for those whose Spark says only that one is; none if it was something else."""
+    try:
+        inputs = find_inputs(paths)
+    except JobError as error:
+        return str(error)
+    for file in (*inputs.texts, *inputs.tables):
+        try:
+            _read_through(file)
+        except (OSError, EOFError, pa.ArrowException) as error:
+            return f"cannot read {file}: {str(error).splitlines()[0]}"
+    return None
+
+
+def _read_through(file: str) -> None:
+    if file.endswith(PARQUET):
+        pq.read_metadata(file)
+    elif file.endswith(".gz"):
+        with gzip.open(file) as content:
+            while content.read(CHUNK_BYTES):
+                pass
