@@ -27,7 +27,7 @@ KILLS = ("--kill", "executor@1", "--kill", "actor@4")
 def texts() -> list[Path]:
     """The text: the largest modules of the standard library that are ASCII, where everybody agrees on words."""
     folder = Path(sysconfig.get_path("stdlib"))
-    files = sorted(folder.glob("*.py"), key=lambda file: (-file.stat().st_size, file.name))
+    files = sorted(folder.glob("[a-z]*.py"), key=lambda file: (-file.stat().st_size, file.name))
     return [file for file in files if file.read_bytes().isascii()][:FILES]
 
 

@@ -1,7 +1,7 @@
 """What a job reads: files and folders of text, plain or gzip, and of Parquet, listed before anything is started.
 
 A missing or unreadable path is told at once, by name. Hidden files and those that begin with an underscore are left
-out, as Spark does.
+out of folders, and refused by name: Spark reads none of them, and does not say so.
 """
 
 import gzip
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 CHUNK_BYTES = 1 << 20
+HIDDEN = (".", "_")
 PARQUET = (".parquet", ".pq")
 
 
@@ -47,6 +48,8 @@ def find_inputs(paths: Sequence[str]) -> Inputs:
 def _files_at(path: Path) -> Iterator[Path]:
     if not path.exists():
         raise JobError(f"no input: there is no {path}")
+    if path.is_file() and path.name.startswith(HIDDEN):
+        raise JobError(f"cannot read {path}: Spark reads no file whose name begins with a dot or an underscore")
     if path.is_dir():
         found = [child for child in sorted(path.rglob("*")) if child.is_file() and not _is_hidden(child, path)]
     else:
@@ -58,7 +61,7 @@ def _files_at(path: Path) -> Iterator[Path]:
 
 
 def _is_hidden(file: Path, root: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in file.relative_to(root).parts)
+    return any(part.startswith(HIDDEN) for part in file.relative_to(root).parts)
 
 
 def find_unreadable(paths: Sequence[str]) -> str | None:

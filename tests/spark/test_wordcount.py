@@ -121,6 +121,12 @@ def test_missing_input_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path:
     assert line.endswith(f"no input: there is no {tmp_path / 'nothing'}")
 
 
+def test_file_that_spark_would_pass_over_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "_words.txt").write_text("some words")
+    assert main([str(tmp_path / "_words.txt"), "--output", str(tmp_path / "out")]) == 1
+    assert "begins with a dot or an underscore" in capsys.readouterr().err
+
+
 def test_empty_folder_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     assert main([str(tmp_path / "in"), "--output", str(tmp_path / "out")]) == 1
