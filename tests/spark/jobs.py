@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from lineage_stash.on_spark import processes
 
 ROOT = Path(__file__).parents[2]
-WITHIN_S = 200.0
+WITHIN_S = 280.0
 WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 
 

@@ -14,7 +14,7 @@ from lineage_stash.on_spark import processes
 from lineage_stash.testing.inject_nodes import free_port, signal_all, with_descendants
 from tests.spark.jobs import ROOT, WITHIN_S, counts_in, truth, wait_for, write_texts
 
-pytestmark = [pytest.mark.ray, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(700)]
 
 RAY = str(Path(sys.executable).with_name("ray"))
 

@@ -16,7 +16,7 @@ from raydp_jobs.output import Output, OutputError
 from raydp_jobs.wordcount import main
 from tests.spark.jobs import counts_in, run, started, truth, write_texts
 
-needs_spark = [pytest.mark.ray, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+needs_spark = [pytest.mark.ray, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 KILLED = -9
 
 
@@ -102,7 +102,7 @@ class TestOnSpark:
 @pytest.mark.ray
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_lost_node_takes_executor_and_counters_with_it_and_changes_nothing(texts: str, tmp_path: Path) -> None:
     with local_nodes(3) as nodes:
         arguments = (texts, "--output", str(tmp_path / "out"), "--longest-row", "4000", "--partitions", "40")
