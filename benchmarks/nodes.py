@@ -99,7 +99,7 @@ def strike(nodes: LocalNodes, blow: Callable[[str], None], actors: int, patience
     victim = nodes.others[0]
     inject.wait_until(lambda: all(map(has_agent, nodes.others)) and has_spare(), "agents and a spare")
     # Two nodes lost before the first one's replica is replaced would be more than three replicas survive.
-    inject.wait_until(lambda: all(map(is_running, inject.replica_pids().values())), "a whole store")
+    inject.wait_until(inject.is_store_whole, "a whole store")
     counters = [stash.remote(Counter).options(scheduling_strategy=on_node(victim)).remote() for _ in range(actors)]
     plain_counter = plain_counter_on(victim)
     stash.get([counter.add.remote() for counter in counters for _ in range(CALLS)], timeout=PATIENCE_S)
@@ -127,16 +127,18 @@ def measure(sizes: Sizes) -> list[Figure]:
     with local_nodes(sizes.nodes, include_dashboard=False) as nodes:
         stash.init(address=nodes.address, log_to_driver=False)
         killed, stopped, many = [], [], []
-        for _ in range(sizes.rounds):
-            killed.append(strike(nodes, nodes.kill, 1, sizes.plain_patience_s))
-            nodes.add()
-        for _ in range(sizes.rounds):
-            stopped.append(strike(nodes, nodes.stop, 1, sizes.plain_patience_s))
-            nodes.resume(nodes.others[0])
-            nodes.kill(nodes.others[0])
-            nodes.add()
-        many.append(strike(nodes, nodes.kill, sizes.many, 0.0))
-        stash.shutdown()
+        try:
+            for _ in range(sizes.rounds):
+                killed.append(strike(nodes, nodes.kill, 1, sizes.plain_patience_s))
+                nodes.add()
+            for _ in range(sizes.rounds):
+                stopped.append(strike(nodes, nodes.stop, 1, sizes.plain_patience_s))
+                nodes.resume(nodes.others[0])
+                nodes.kill(nodes.others[0])
+                nodes.add()
+            many.append(strike(nodes, nodes.kill, sizes.many, 0.0))
+        finally:
+            stash.shutdown()
     return [
         Figure("node killed: one actor answers, from a spare", [each[0][0] for each in killed], 3.0,
                [each[1] for each in killed]),

@@ -262,7 +262,7 @@ def measure_losses(sizes: Sizes) -> list[Figure]:
     quiet = call_at(counter, rate, seconds)
     os.kill(inject.replica_pids()[1], signal.SIGKILL)
     struck = call_at(counter, rate, seconds)
-    inject.wait_until(lambda: len(inject.replica_pids()) == NODES, "all replicas")
+    inject.wait_until(inject.is_store_whole, "all replicas")
     first, second, _ = sorted(inject.replica_pids())
     inject.disturb_store(pause=True, replicas=(first, second))
     away = call_at(counter, rate, seconds)

@@ -85,6 +85,13 @@ def replica_pids() -> dict[ReplicaId, int]:
     return {replica: replica_pid(replica) for replica in current().process.registry.present_set().replicas}
 
 
+def is_store_whole() -> bool:
+    """Whether every replica that the store should have is there: one that is being replaced has no process yet."""
+    registry = current().process.registry
+    places = [registry.place_of(replica_name(replica)) for replica in registry.present_set().replicas]
+    return all(place is not None and Path(f"/proc/{place.pid}").exists() for place in places)
+
+
 def disturb_store(*, pause: bool = False, delay_ms: float = 0.0,
                   replicas: Sequence[ReplicaId] | None = None) -> None:  # fmt: skip
     """Have replicas answer nothing, or answer late; without a disturbance, as always. Without names, all of them."""
