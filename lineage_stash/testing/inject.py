@@ -85,11 +85,25 @@ def replica_pids() -> dict[ReplicaId, int]:
     return {replica: replica_pid(replica) for replica in current().process.registry.present_set().replicas}
 
 
+def is_running(pid: int) -> bool:
+    """Whether a process has not ended; one that nobody has waited for has."""
+    status = status_of(pid)
+    return status is not None and status[0] != "Z"
+
+
+def status_of(pid: int) -> list[str] | None:
+    """What the kernel says of a process, from its state on; None if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
 def is_store_whole() -> bool:
     """Whether every replica that the store should have is there: one that is being replaced has no process yet."""
     registry = current().process.registry
     places = [registry.place_of(replica_name(replica)) for replica in registry.present_set().replicas]
-    return all(place is not None and Path(f"/proc/{place.pid}").exists() for place in places)
+    return all(place is not None and is_running(place.pid) for place in places)
 
 
 def disturb_store(*, pause: bool = False, delay_ms: float = 0.0,

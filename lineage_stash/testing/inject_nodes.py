@@ -20,7 +20,7 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.cluster_utils import Cluster
 from ray.core.generated import autoscaler_pb2
 
-from lineage_stash.testing.inject import wait_until
+from lineage_stash.testing.inject import is_running, status_of, wait_until
 
 
 class LocalNodes:
@@ -144,21 +144,8 @@ def with_descendants(roots: list[int]) -> list[int]:
 
 def parent_of(pid: int) -> int | None:
     """The parent of a process, unless it has ended."""
-    status = _status_of(pid)
+    status = status_of(pid)
     return None if status is None else int(status[1])
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process has not ended; one that nobody has waited for has."""
-    status = _status_of(pid)
-    return status is not None and status[0] != "Z"
-
-
-def _status_of(pid: int) -> list[str] | None:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
 
 
 def signal_all(pids: list[int], number: signal.Signals) -> None:
