@@ -32,6 +32,7 @@ from lineage_stash.core.events import Decided, GatherAnswered, GatherAsked, Susp
 from lineage_stash.core.history import Beginning, Decision
 from lineage_stash.core.ids import NOBODY, Epoch, Incarnation, Index, Member, NodeId, PeerId, Ref, Round
 from lineage_stash.core.parcels import Parcel, ParcelsFrom, ParcelsTo
+from lineage_stash.core.rope import cut, pieces_of, weigh, whole
 from lineage_stash.store import contract
 
 VERSION = 3
@@ -87,7 +88,7 @@ class Names:
 
     def put(self, blob: bytes) -> Blob:
         """What stands for a blob in the body: itself, or its number."""
-        if len(blob) < LARGE_BYTES:
+        if type(blob) is bytes and len(blob) < LARGE_BYTES:
             return blob
         self.blobs.append(blob)
         return len(self.blobs) - 1
@@ -99,7 +100,7 @@ class Names:
 
     def put_all(self, blobs: Sequence[bytes]) -> Sequence[Blob]:
         """The same for several; most often none is large."""
-        if max(map(len, blobs), default=0) < LARGE_BYTES:
+        if max(map(weigh, blobs), default=0) < LARGE_BYTES:
             return blobs
         return [self.put(blob) for blob in blobs]
 
@@ -110,7 +111,8 @@ class Names:
 
     def take_all(self, blobs: Sequence[Any]) -> tuple[bytes, ...]:
         """What `put_all` put."""
-        return tuple([self.take(blob) for blob in blobs]) if self.blobs else tuple(blobs)
+        has_numbers = bool(self.blobs) or int in map(type, blobs)
+        return tuple([self.take(blob) for blob in blobs]) if has_numbers else tuple(blobs)
 
     def number(self, peer: str) -> int:
         """The number of a peer in this frame."""
@@ -479,16 +481,27 @@ def _unpack_fence(wire: Any, names: Names) -> contract.Fence:
 
 
 def _pack_checkpoint(checkpoint: Checkpoint, names: Names) -> Any:
-    calls_to = [(names.number(peer), calls) for peer, calls in checkpoint.calls_to]
-    calls_from = [(names.number(peer), calls) for peer, calls in checkpoint.calls_from]
+    calls_to = [(names.number(peer), _whole_calls_to(calls)) for peer, calls in checkpoint.calls_to]
+    calls_from = [(names.number(peer), _whole_calls_from(calls)) for peer, calls in checkpoint.calls_from]
+    outputs = [(number, whole(value)) for number, value in checkpoint.outputs]
     return (
         names.number(checkpoint.peer), checkpoint.incarnation, checkpoint.upper, names.put(checkpoint.state),
         checkpoint.digest,
-        calls_to, calls_from, list(checkpoint.outputs), checkpoint.next_output, checkpoint.final,
+        calls_to, calls_from, outputs, checkpoint.next_output, checkpoint.final,
         [_pack_parcels_to(peer, parcels, names) for peer, parcels in checkpoint.parcels_to],
         [_pack_parcels_from(peer, parcels, names) for peer, parcels in checkpoint.parcels_from],
         _pack_tasks(checkpoint.tasks, names),
     )  # fmt: skip
+
+
+def _whole_calls_to(calls: CallsTo) -> CallsTo:
+    """Payloads as a checkpoint has them, in one piece."""
+    results = tuple([(seqno, whole(result)) for seqno, result in calls.results])
+    return calls._replace(payloads=tuple(map(whole, calls.payloads)), results=results)
+
+
+def _whole_calls_from(calls: CallsFrom) -> CallsFrom:
+    return calls._replace(replies=tuple(map(whole, calls.replies)))
 
 
 def _unpack_checkpoint(wire: Any, names: Names) -> Checkpoint:
@@ -776,12 +789,9 @@ def _put_together(number: int, names: Names, fields: Any) -> bytes | tuple[bytes
     pieces: list[bytes] = []
     lengths: list[int] = []
     for blob in names.blobs:
-        if isinstance(blob, tuple):
-            pieces.extend(blob)
-            lengths.append(sum(map(len, blob)))
-        else:
-            pieces.append(blob)
-            lengths.append(len(blob))
+        own = blob if isinstance(blob, tuple) else pieces_of(blob)
+        pieces.extend(own)
+        lengths.append(sum(map(len, own)))
     body = _encode((number, names.peers, fields, lengths))
     header = bytes((VERSION_WITH_BLOBS,)) + crc32(body).to_bytes(4, "big") + len(body).to_bytes(4, "big")
     return header + body, *pieces
@@ -797,6 +807,14 @@ def _cut(behind: memoryview, lengths: list[int]) -> list[memoryview]:
         blobs.append(behind[lower : lower + length])
         lower += length
     return blobs
+
+
+def _cut_rope(frame: bytes, end: int, lengths: list[int]) -> list[bytes]:
+    """The blobs behind a body, of which parts lie elsewhere."""
+    try:
+        return cut(frame, end, lengths)
+    except ValueError as error:
+        raise FrameError(str(error)) from error
 
 
 def _look_into(frame: bytes | memoryview) -> tuple[int, list[str], msgspec.Raw, list[int], int]:
@@ -825,7 +843,11 @@ def _look_into(frame: bytes | memoryview) -> tuple[int, list[str], msgspec.Raw, 
 def decode(frame: bytes | memoryview) -> Any:
     """What a frame says, or a `FrameError` that says what is wrong with it."""
     number, peers, fields, lengths, end = _look_into(frame)
-    blobs = [bytes(blob) for blob in _cut(memoryview(frame)[end:], lengths)] if lengths or end < len(frame) else []
+    blobs: list[Any] = []
+    if not isinstance(frame, memoryview) and type(frame) is not bytes:
+        blobs = _cut_rope(frame, end, lengths)
+    elif lengths or end < len(frame):
+        blobs = [bytes(blob) for blob in _cut(memoryview(frame)[end:], lengths)]
     return _complete(number, peers, fields, lengths, blobs)
 
 

@@ -63,7 +63,7 @@ class Shell:
             effects.FindRecord: self._find_record,
             effects.FetchDecisions: self._fetch_decisions,
             effects.ReportSuspicion: self._report_suspicion,
-            effects.SendAnswer: lambda e: self.transport.send(e.coordinator, codec.encode(e.answer)),
+            effects.SendAnswer: lambda e: self.transport.send(e.coordinator, codec.encode_in_pieces(e.answer)),
             effects.SendDecision: lambda e: self.transport.send(
                 e.coordinator, codec.encode(events.Decided(e.decision))
             ),

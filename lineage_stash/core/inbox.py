@@ -15,6 +15,7 @@ from collections import deque
 from lineage_stash.core.backlog import Backlog
 from lineage_stash.core.digest import digest
 from lineage_stash.core.ids import Seqno
+from lineage_stash.core.rope import weigh
 
 
 class Inbox:
@@ -44,7 +45,7 @@ class Inbox:
         fresh = calls[known:] if known else calls
         self.queue.extend(fresh)
         self.queue_digests.extend(map(digest, fresh))
-        self.queue_bytes += sum(map(len, fresh))
+        self.queue_bytes += sum(map(weigh, fresh))
         self.received = Seqno(received + len(fresh))
         return len(fresh), differing
 
@@ -61,7 +62,7 @@ class Inbox:
         self.digests.append(counted)
         self.started = Seqno(seqno + 1)
         payload = self.queue.popleft()
-        self.queue_bytes -= len(payload)
+        self.queue_bytes -= weigh(payload)
         return seqno, payload, counted
 
     def finish(self, reply: bytes) -> None:

@@ -16,6 +16,7 @@ from collections import deque
 
 from lineage_stash.core.backlog import Backlog
 from lineage_stash.core.ids import Seqno
+from lineage_stash.core.rope import weigh
 
 UNDER_WAY_BYTES = 64 * 1024 * 1024
 """Calls sent to one callee and not answered: enough to keep it busy for a while, whatever it does."""
@@ -61,7 +62,7 @@ class Outbox:
             most = max(0, min(most, self.held[0][0] - max(self.calls.unsent, self.calls.floor)))
         first, calls = self.calls.take_unsent(most, most_bytes)
         if calls:
-            size = sum(map(len, calls))
+            size = sum(map(weigh, calls))
             self._under_way.append((Seqno(first + len(calls)), size))
             self._under_way_bytes += size
             self._note_answered()  # what is sent again for the callee's sake alone is not answered again

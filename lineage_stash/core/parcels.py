@@ -20,6 +20,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from lineage_stash.core.ids import Ref, Seqno
+from lineage_stash.core.rope import behind, put_before, weigh
 
 PARCELED = 0xFE
 _HEAD = Struct("<BQI")
@@ -42,7 +43,7 @@ class Parcel(NamedTuple):
 
 def wrap(payload: bytes, first: int, count: int) -> bytes:
     """A payload that refers to parcels."""
-    return _HEAD.pack(PARCELED, first, count) + payload
+    return put_before(_HEAD.pack(PARCELED, first, count), payload)
 
 
 def is_parceled(payload: bytes) -> bool:
@@ -55,7 +56,7 @@ def unwrap(payload: bytes) -> tuple[bytes, int, int]:
     if not is_parceled(payload):
         return payload, 0, 0
     _, first, count = _HEAD.unpack_from(payload)
-    return payload[HEAD_BYTES:], first, count
+    return behind(payload, HEAD_BYTES), first, count
 
 
 class ParcelsTo(NamedTuple):
@@ -120,7 +121,7 @@ class OutgoingParcels:
             parcel = self.filled.get(self.unsent.popleft())
             if parcel is not None:
                 taken.append(parcel)
-                size += len(parcel.value)
+                size += weigh(parcel.value)
         return tuple(taken)
 
     def drop_below(self, floor: int) -> None:

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from lineage_stash.core.digest import OPAQUE
 from lineage_stash.core.ids import PeerId
+from lineage_stash.core.rope import behind, put_before
 from lineage_stash.on_ray.methods import Methods
 
 LENT = b"h"
@@ -118,12 +119,12 @@ def end_borrowing(reply: bytes, owes: Owes) -> bytes:
     borrowed, _now.borrowed = _now.borrowed, None
     if borrowed is None:
         return reply
-    return b"".join((_HEAD, CAME_BACK if borrowed.came_back(owes) else KEPT, reply))
+    return put_before(_HEAD + (CAME_BACK if borrowed.came_back(owes) else KEPT), reply)
 
 
 def bare(reply: bytes) -> bytes:
     """The reply itself."""
-    return reply[len(_HEAD) + 1 :] if reply.startswith(_HEAD) else reply
+    return behind(reply, len(_HEAD) + 1) if reply.startswith(_HEAD) else reply
 
 
 def settle(lent: list[Tie], reply: bytes) -> None:

@@ -4,6 +4,8 @@ Rules:
 - What is made of plain scalars is marshalled: fast, and the same bytes in every run, so that all of it counts in the
   digest that a replay is compared by. Anything else is pickled and opaque: only its head counts.
 - Classes and functions of the user's script travel by value (cloudpickle), as they do in Ray.
+- What is large is a rope: its head is as of all others, and the rest lies in shared memory, which all processes of a
+  machine that the value comes to have in common. Whoever opens it gets arrays and tables that are views of that.
 - Nothing here is opened before the connection it came over has proved that it knows the cluster's secret, and before
   the frame's checksum was right.
 """
@@ -11,6 +13,7 @@ Rules:
 import marshal
 import pickle
 import traceback
+from itertools import chain
 from struct import Struct
 from typing import Any
 
@@ -26,8 +29,10 @@ from ray.exceptions import (
 
 from lineage_stash.core.digest import HEAD_STARTS, OPAQUE
 from lineage_stash.core.parcels import unwrap
+from lineage_stash.core.rope import parts_of, pieces_of, rope, weigh
 from lineage_stash.core.values import CANCELLATION
 from lineage_stash.on_ray.errors import NondeterminismError
+from lineage_stash.wire.shared import Shared, has_room
 
 PLAIN = 1
 _PLAIN = bytes((PLAIN,))
@@ -39,6 +44,10 @@ LARGEST_PLAIN_BYTES = 16 * 1024
 """Larger strings are treated as opaque: a checksum of a megabyte costs more than the call."""
 LARGEST_BYTES = 256 * 1024 * 1024
 """Of one call or one value: it travels and is logged whole, beside what else waits in a stash, in one frame."""
+SHARED_BYTES = 256 * 1024
+"""From this size on, memory of its own costs less than the copies."""
+ALIGNED_BYTES = 64
+"""Where buffers begin, as those who compute with arrays want it; smaller ones are where they are."""
 MOST_PLAIN_ITEMS = 32
 MARSHAL_VERSION = 2
 """The last format that does not depend on which of the parts are one object."""
@@ -113,7 +122,18 @@ def _pickle(value: object) -> list[bytes]:
         main = cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
     raw = [buffer.raw() for buffer in buffers]
     lengths = _LENGTHS.pack(len(main), len(raw)) + b"".join(_LENGTH.pack(buffer.nbytes) for buffer in raw)
-    return [lengths, main, *raw]  # type: ignore[list-item]
+    pieces = [lengths, main]
+    upper = len(lengths) + len(main)
+    for buffer in raw:
+        padding = _padding(upper, buffer.nbytes)
+        pieces += (bytes(padding), buffer) if padding else (buffer,)  # type: ignore[arg-type]
+        upper += padding + buffer.nbytes
+    return pieces
+
+
+def _padding(upper: int, size: int) -> int:
+    """How many bytes to leave before a buffer of this size."""
+    return -upper % ALIGNED_BYTES if size >= ALIGNED_BYTES else 0
 
 
 def _unpickle(body: memoryview) -> Any:
@@ -124,12 +144,14 @@ def _unpickle(body: memoryview) -> Any:
     upper = lower + length
     for number in range(count):
         (size,) = _LENGTH.unpack_from(body, _LENGTHS.size + number * _LENGTH.size)
+        upper += _padding(upper, size)
         buffers.append(body[upper : upper + size])
         upper += size
     return pickle.loads(body[lower : lower + length], buffers=buffers)
 
 
-def _opaque(head: bytes, *body: bytes) -> bytes:
+def _opaque(head: bytes, start: bytes, *body: bytes) -> bytes:
+    """A head that counts, what is always here, and what may be in shared memory."""
     size = sum(map(len, body))
     if size > LARGEST_BYTES:
         raise ValueTooLarge(
@@ -137,7 +159,15 @@ def _opaque(head: bytes, *body: bytes) -> bytes:
             "parts, or as the path of a file that all nodes can read"
         )
     head = head[:LONGEST_HEAD]
-    return b"".join((_OPAQUE, bytes((len(head),)), head, *body))
+    here = b"".join((_OPAQUE, bytes((len(head),)), head, start))
+    shared = Shared.made_of(body) if size >= SHARED_BYTES and has_room() else None
+    return b"".join((here, *body)) if shared is None else rope(here, [(len(here), shared)])
+
+
+def _rest(payload: bytes, start: int) -> memoryview:
+    """What `_opaque` has put behind the start."""
+    parts = parts_of(payload)
+    return memoryview(parts[0][1]) if parts else memoryview(payload)[start:]
 
 
 # calls
@@ -206,7 +236,7 @@ def unpack_call(payload: bytes) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
 
 def _named(payload: bytes, start: int) -> tuple[str, memoryview]:
     end = start + 2 + payload[start + 1]
-    return payload[start + 2 : end].decode(), memoryview(payload)[end:]
+    return payload[start + 2 : end].decode(), _rest(payload, end)
 
 
 def name_of(wrapped: bytes) -> str:
@@ -233,8 +263,8 @@ def returns_of(spelled: str) -> tuple[str, int | str]:
 
 def pack_parts(replies: list[bytes]) -> bytes:
     """The values of a call that returns several."""
-    lengths = b"".join(_LENGTH.pack(len(reply)) for reply in replies)
-    return _opaque(PARTS + str(len(replies)).encode(), lengths, *replies)
+    lengths = b"".join(_LENGTH.pack(weigh(reply)) for reply in replies)
+    return _opaque(PARTS + str(len(replies)).encode(), lengths, *chain.from_iterable(map(pieces_of, replies)))
 
 
 def part_of(reply: bytes, part: int) -> bytes:
@@ -244,8 +274,8 @@ def part_of(reply: bytes, part: int) -> bytes:
     start = HEAD_STARTS + reply[1]
     count = int(reply[HEAD_STARTS + 1 : start])
     lengths = [_LENGTH.unpack_from(reply, start + number * _LENGTH.size)[0] for number in range(count)]
-    lower = start + count * _LENGTH.size + sum(lengths[:part])
-    return reply[lower : lower + lengths[part]]
+    lower = sum(lengths[:part])
+    return bytes(_rest(reply, start + count * _LENGTH.size)[lower : lower + lengths[part]])
 
 
 def is_error(reply: bytes) -> bool:
@@ -264,7 +294,7 @@ def pack_value(value: Any) -> bytes:
     if plain is not None:
         return plain
     try:
-        return _opaque(VALUE + type(value).__qualname__.encode(), *_pickle(value))
+        return _opaque(VALUE + type(value).__qualname__.encode(), b"", *_pickle(value))
     except ValueTooLarge:
         raise
     except Exception as error:
@@ -283,7 +313,7 @@ def pack_error(function: str, error: BaseException) -> bytes:
     except Exception as unpicklable:  # noqa: BLE001 - the user's class may fail in any way
         note = f"{type(error).__qualname__} cannot be pickled ({unpicklable}); its traceback was:\n{text}"
         body = cloudpickle.dumps((function, text, RayError(note)))
-    return _opaque(head, body)
+    return _opaque(head, body)  # in one piece: it may be kept where only such can be
 
 
 def pack_crash(text: str) -> bytes:
@@ -314,7 +344,7 @@ def unpack_value(reply: bytes) -> Any:
         return unpack_plain(reply)
     start = HEAD_STARTS + reply[1]
     kind = reply[HEAD_STARTS : HEAD_STARTS + 1]
-    body = memoryview(reply)[start:]
+    body = _rest(reply, start)
     if kind == VALUE:
         return _unpickle(body)
     if kind == DIED:

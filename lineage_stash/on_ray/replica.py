@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lineage_stash.core.ids import Epoch
+from lineage_stash.core.rope import whole
 from lineage_stash.on_ray.links import NUMBER_BYTES, TICKET, Kind, Link
 from lineage_stash.on_ray.mail import Addressee
 from lineage_stash.on_ray.process import TICK_S, Process
@@ -220,7 +221,7 @@ class Keeper:
 
     def _on_ask(self, link: Link, body: bytes) -> None:
         _, epoch, level = TICKET.unpack_from(body)
-        asked = Asked(Epoch(epoch), memoryview(body)[TICKET.size :])
+        asked = Asked(Epoch(epoch), memoryview(whole(body))[TICKET.size :])
         self._asked.append((link, body[:NUMBER_BYTES], Level(level), asked))
 
     def _on_control(self, _: Link, said: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import tempfile
 from typing import IO, NamedTuple
 
 from lineage_stash.core.backlog import Spool
+from lineage_stash.core.rope import pieces_of, weigh
 
 FILE_BYTES = 64 * 1024 * 1024
 
@@ -56,12 +57,13 @@ class FileSpool:
             self._current += 1
             file = self._files[self._current] = _File()
         self._places += 1
-        self._extents[self._places] = Extent(self._current, file.size, len(payload))
-        remaining = memoryview(payload)
-        while remaining:
-            written = os.pwrite(file.handle.fileno(), remaining, file.size)
-            remaining = remaining[written:]
-            file.size += written
+        self._extents[self._places] = Extent(self._current, file.size, weigh(payload))
+        for piece in pieces_of(payload):
+            remaining = memoryview(piece)
+            while remaining:
+                written = os.pwrite(file.handle.fileno(), remaining, file.size)
+                remaining = remaining[written:]
+                file.size += written
         file.wanted += 1
         return self._places
 

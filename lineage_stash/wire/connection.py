@@ -7,6 +7,8 @@ Rules:
   counted in `queued_bytes` for callers who want one.
 - Neither `send` nor `close` calls back: whoever is told of a loss is told by the loop, in its next turn at the latest.
 - When the socket refuses to be written to, complete frames that had arrived are still delivered before the loss.
+- Shared memory in a frame goes over a Unix socket as a descriptor, in order, and comes out as a part of the rope that
+  the frame then is; over any other socket it is bytes like all others.
 - A frame is taken out of the queue before it is delivered. If delivering raises, that frame is not delivered again, and
   those behind it are delivered in the loop's next turn.
 """
@@ -21,12 +23,14 @@ from contextlib import suppress
 from enum import Enum
 from functools import partial
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from lineage_stash.wire.addresses import Endpoint
+from lineage_stash.wire.cargo import CARRIES, Descriptors, load, unload
 from lineage_stash.wire.frames import FrameReader, FrameTooLarge, header, pack_header
 from lineage_stash.wire.handshake import Handshake, HandshakeRefused
 from lineage_stash.wire.poller import Poller
+from lineage_stash.wire.shared import NotShared, Shared
 
 RECEIVE_BYTES = 1 << 16
 """Asked for at a time: more than this makes the allocator ask the kernel for memory on every call."""
@@ -93,6 +97,11 @@ class Connection:
         self._fd = connected.fileno()
         self._handshake = handshake
         self._reader = FrameReader(max_frame_bytes)
+        self._descriptors = Descriptors(connected) if connected.family == socket.AF_UNIX else None
+        carrying = connected if self._descriptors is None else self._descriptors
+        self._recv = carrying.recv
+        self._recv_into = carrying.recv_into
+        self._sendmsg = carrying.sendmsg
         self._early: list[bytes] = []
         self._queue: deque[bytes | memoryview] = deque()
         self._phase = Phase.CONNECTING
@@ -158,7 +167,10 @@ class Connection:
         try:
             while frames:
                 kind, body = frames.popleft()
-                on_frame(self, kind, body)
+                if kind & CARRIES:
+                    self._deliver_cargo(kind ^ CARRIES, body)
+                else:
+                    on_frame(self, kind, body)
         finally:
             if frames:
                 self._owner.undelivered.append(self)
@@ -237,7 +249,7 @@ class Connection:
     def _receive(self, count: int) -> bytes:
         """What the socket has, up to so many bytes; empty if there is nothing, and the end is a loss."""
         try:
-            data = self._socket.recv(count)
+            data = self._recv(count)
         except BlockingIOError:
             return b""
         except OSError as error:
@@ -268,7 +280,7 @@ class Connection:
 
     def _read_in_place(self) -> None:
         try:
-            count = self._socket.recv_into(self._reader.space())
+            count = self._recv_into(self._reader.space())
         except BlockingIOError:
             return
         except OSError as error:
@@ -285,13 +297,27 @@ class Connection:
         except FrameTooLarge as error:
             self._lose(f"refused: {error}")
 
+    def _deliver_cargo(self, kind: int, body: bytes) -> None:
+        """Hand over a frame that carries shared memory; one that does not carry what it says is the end."""
+        try:
+            if self._descriptors is None:
+                raise NotShared("descriptors over a socket that carries none")
+            frame = unload(body, self._descriptors)
+        except NotShared as error:
+            self.close(f"refused: {error}")
+            return
+        self._owner.on_frame(self, kind, frame)
+
     # Writing.
 
-    def _send_pieces(self, kind: int, pieces: tuple[bytes, ...]) -> None:
-        length = sum(map(len, pieces))
-        frame: tuple[bytes, ...] = (header(kind, length), *pieces)
-        if length <= JOINED_BYTES:
-            frame = (b"".join(frame),)
+    def _send_pieces(self, kind: int, pieces: tuple[Any, ...]) -> None:
+        if self._descriptors is not None and any(type(piece) is Shared for piece in pieces):
+            frame = load(kind, pieces)
+        else:
+            length = sum(map(len, pieces))
+            frame = (header(kind, length), *pieces)
+            if length <= JOINED_BYTES:
+                frame = (b"".join(frame),)
         if not self.is_open:
             self._early.extend(frame)
             self.queued_bytes += sum(map(len, frame))
@@ -319,7 +345,7 @@ class Connection:
         while queue and has_room:
             pieces = list(islice(queue, MAX_PIECES))
             try:
-                sent = self._socket.sendmsg(pieces)
+                sent = self._sendmsg(pieces)
             except BlockingIOError:
                 break
             except OSError as error:

@@ -10,7 +10,7 @@ Rules:
 - A length above the bound is refused when its header is complete. The frames before it stay in `frames`, and from then
   on the reader refuses everything.
 
-What kinds mean, and whether a body is sound, is left to others.
+What kinds mean, and whether a body is sound, is left to others. Frames whose kind is 128 or more carry shared memory.
 """
 
 from collections import deque

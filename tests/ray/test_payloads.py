@@ -11,6 +11,7 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from lineage_stash.core.digest import OPAQUE, digest
 from lineage_stash.core.parcels import wrap
+from lineage_stash.core.rope import parts_of, weigh, whole
 from lineage_stash.on_ray import payloads
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
@@ -54,8 +55,34 @@ def test_arrays_come_back_without_a_copy_and_read_only() -> None:
     payload = payloads.pack_call("method", (array,), {})
     (back,) = payloads.unpack_call(payload)[1]
     assert np.array_equal(back, array)
-    assert np.shares_memory(back, np.frombuffer(payload, dtype=np.uint8))
+    ((_, shared),) = parts_of(payload)
+    assert np.shares_memory(back, np.frombuffer(shared, dtype=np.uint8))
     assert not back.flags.writeable
+    assert back.ctypes.data % payloads.ALIGNED_BYTES == 0
+
+
+def test_small_arrays_are_views_of_the_payload_itself() -> None:
+    payload = payloads.pack_call("method", (np.arange(1000),), {})
+    (back,) = payloads.unpack_call(payload)[1]
+    assert np.shares_memory(back, np.frombuffer(payload, dtype=np.uint8))
+
+
+@pytest.mark.parametrize(
+    "value", [b"x" * 1_000_000, ["text " * 100_000, np.arange(3)], {"a": np.ones(100_000), "b": 1}]
+)
+def test_large_values_are_the_same_in_shared_memory_and_in_one_piece(value: object) -> None:
+    for payload in (made := payloads.pack_value(value), whole(made)):
+        assert repr(payloads.unpack_value(payload)) == repr(value)
+    assert len(made) < 100 < weigh(made)
+    several = payloads.pack_parts([payloads.pack_value(value), payloads.pack_value(2), payloads.pack_value(value)])
+    for reply in (several, whole(several)):
+        parts = [payloads.unpack_value(payloads.part_of(reply, number)) for number in range(3)]
+        assert list(map(repr, parts)) == [repr(value), "2", repr(value)]
+
+
+def test_without_descriptors_large_values_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payloads, "has_room", lambda: False)
+    assert type(payloads.pack_value(b"x" * 1_000_000)) is bytes
 
 
 def test_plain_calls_are_the_same_bytes_whichever_parts_are_one_object() -> None:
