@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lineage_stash.capture.here import paused
 from lineage_stash.on_ray.control_plane import ControlPlane
-from lineage_stash.on_ray.far_files import read_far_file, session_folder
+from lineage_stash.on_ray.far_files import PARTITIONS, folder_name, read_far_file, session_folder
 from lineage_stash.on_ray.present import current
 
 LOOK_S = 0.05
@@ -217,4 +217,4 @@ def _raise_failure(plane: ControlPlane, stage: str) -> None:
 
 def folder_of(stage: str) -> str:
     """Where the files of a stage are, on every machine that has some."""
-    return str(session_folder() / "partitions" / stage.replace("/", "-").replace(":", "-"))
+    return str(session_folder() / PARTITIONS / folder_name(stage))
