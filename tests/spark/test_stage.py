@@ -104,6 +104,7 @@ def test_lost_partition_is_computed_again_and_no_other_task_runs(session: SparkO
     before = [table.to_pydict() for table in ray.get(refs, timeout=PATIENCE_S)]
     lost = files_of("words")[2]
     lost.unlink()
+    session.spark.sparkContext._jvm.System.gc()  # after which Spark's cleaner removes what nobody holds
     counter = TaskCounter(session.spark)
     try:
         assert ray.get(WordCounter.remote().add.remote(refs[2]), timeout=PATIENCE_S) == len(before[2]["word"])
