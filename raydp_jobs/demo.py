@@ -6,6 +6,7 @@ The text is the Python sources of the standard library, as it is installed. The 
 the same files, without Spark and without Ray.
 """
 
+import logging
 import re
 import sys
 import sysconfig
@@ -20,6 +21,7 @@ from raydp_jobs.wordcount import main as count_words
 FILES = 150
 """Some megabytes, and some 400,000 words."""
 
+TOKENS = "ray._private.authentication.authentication_token_setup"
 WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 KILLS = ("--kill", "executor@1", "--kill", "actor@4")
 
@@ -42,6 +44,7 @@ def truth(files: list[Path]) -> dict[str, int]:
 
 def main() -> int:
     """Count, kill, and compare."""
+    logging.getLogger(TOKENS).setLevel(logging.ERROR)  # Ray warns that it asks for a token, which is as it should be
     files = texts()
     size = sum(file.stat().st_size for file in files)
     print(f"Counting the words of {len(files)} modules of Python's library, {size / 1e6:.1f} MB, with Spark and actors "

@@ -27,6 +27,9 @@ from raydp_jobs.progress import Bar
 
 Summary = dict[str, Any]
 
+START_S = 240.0
+"""How long Spark may take to start: nobody sits and waits for a job, and the machine may have other work to do."""
+
 REFUSALS = (ray.RunFinishedError, ray.RunInUseError, ray.NondeterminismError)
 
 
@@ -106,7 +109,8 @@ def _run(arguments: argparse.Namespace, work: Callable[[Job], Summary]) -> int:
 def _work(arguments: argparse.Namespace, output: Output, work: Callable[[Job], Summary], began_s: float) -> Summary:
     inputs = Inputs(*ray.observe(find_inputs, arguments.inputs))
     with spark_session("job", executors=arguments.executors, executor_cores=arguments.executor_cores,
-                       executor_memory=arguments.executor_memory, progress=False) as session:  # fmt: skip
+                       executor_memory=arguments.executor_memory, timeout_s=START_S,
+                       progress=False) as session:  # fmt: skip
         found = work(Job(arguments, inputs, session, output))
         seconds = round(time.time() - began_s, 1)
         summary = {"files": inputs.count, "input_bytes": inputs.size_bytes, **found, "seconds": seconds}
@@ -126,6 +130,7 @@ def submission_id() -> str | None:
 
 
 CAUSES = (
+    re.compile(r"(Spark did not start.*)"),
     re.compile(r"(PartitionChanged: .*)"),
     re.compile(r"Caused by: (.*)"),
     re.compile(r"(the Spark stage .*)"),

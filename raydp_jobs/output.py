@@ -78,7 +78,8 @@ class Output:
         try:
             yield
         except OSError as error:
-            raise OutputError(f"cannot write to {self.path}: {error.strerror or error}") from error
+            reason = os.strerror(error.errno) if error.errno else str(error)  # Arrow's own text is for its developers
+            raise OutputError(f"cannot write to {self.path}: {reason}") from error
 
 
 class OutputError(JobError):

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from lineage_stash.cli import folders
+from lineage_stash.cli import folders, partition_folders
 from lineage_stash.cli.folders import FolderState, StoreFolder, Surroundings
-from lineage_stash.cli.records import Records
+from lineage_stash.cli.records import Records, read
 from lineage_stash.cli.removing import Failed, NotRemoved, Remains, Removed
-from lineage_stash.cli.runs import RunStatus, describe, strays, who_is_alive
+from lineage_stash.cli.runs import RunStatus, all_runs, describe, strays, who_is_alive
 
 RUN, FOLDER, STRAYS = "run", "folder", "leftovers"
 NOBODY_S = "in the store, of no run"
@@ -60,7 +60,7 @@ class Collection(NamedTuple):
 
 def look(remains: Remains | None, storages: Iterable[Path]) -> Overview:
     """What there is of runs in a cluster, if we have joined one, and on this machine's disks."""
-    found = tuple(find_folders(remains, storages))
+    found = (*find_folders(remains, storages), *find_partitions(remains, ()))
     if remains is None:
         return Overview(None, (), "", 0, found)
     records, holdings = remains.records, remains.holdings
@@ -76,13 +76,26 @@ def look(remains: Remains | None, storages: Iterable[Path]) -> Overview:
 
 def find_folders(remains: Remains | None, storages: Iterable[Path]) -> list[StoreFolder]:
     """The store folders of this machine, as far as they are where they are by default, or where we are told."""
+    roots = [*storages, *(_storage_of(remains.records) if remains is not None else ())]
+    return folders.find([*folders.roots_in(_sessions(remains)), *roots], surroundings(remains))
+
+
+def find_partitions(remains: Remains | None, removed: Iterable[str]) -> list[StoreFolder]:
+    """The folders of Spark stages on this machine, as if these runs of our own session were not there any more."""
+    found = partition_folders.find(_sessions(remains))
+    own = "" if remains is None else os.path.realpath(remains.cluster.session)
+    gone = frozenset(removed)
+    staying = [] if remains is None else [run for run in all_runs(read(remains.cluster.plane)) if run not in gone]
+    live = folders.live_sessions()
+    return sorted(partition_folders.judge(folder, own, live, staying) for folder in found)
+
+
+def _sessions(remains: Remains | None) -> list[Path]:
     sessions = folders.session_folders()
-    roots = list(storages)
     if remains is not None:
         session = Path(remains.cluster.session)
         sessions += [session, *folders.sessions_in(session.parent)]
-        roots += _storage_of(remains.records)
-    return folders.find([*folders.roots_in(sessions), *roots], surroundings(remains))
+    return sessions
 
 
 def surroundings(remains: Remains | None) -> Surroundings:
@@ -120,15 +133,19 @@ def collect(remains: Remains | None, storages: Iterable[Path], *, older_than_s: 
     """Remove every run that is over, and every folder that was left, if it has been so for long enough."""
     removed: list[Removed] = []
     kept: list[Kept] = []
+
+    def take(results: Iterable[Removed | Kept]) -> None:
+        for result in results:
+            if isinstance(result, Removed):
+                removed.append(result)
+            else:
+                kept.append(result)
+
     found = find_folders(remains, storages)
-    for result in (
-        *(_collect_runs(remains, older_than_s, now_s, dry_run) if remains is not None else ()),
-        *_collect_folders(found, older_than_s, now_s, dry_run),
-    ):
-        if isinstance(result, Removed):
-            removed.append(result)
-        else:
-            kept.append(result)
+    take(_collect_runs(remains, older_than_s, now_s, dry_run) if remains is not None else ())
+    found += find_partitions(remains, [result.name for result in removed if result.kind == RUN])
+    own = "" if remains is None else os.path.realpath(remains.cluster.session)
+    take(_collect_folders(found, own, older_than_s, now_s, dry_run))
     return Collection(tuple(removed), tuple(kept))
 
 
@@ -163,7 +180,7 @@ def _collect_strays(remains: Remains, dry_run: bool) -> Iterator[Removed | Kept]
         yield Kept(STRAYS, NOBODY_S, str(error), isinstance(error, Failed))
 
 
-def _collect_folders(found: list[StoreFolder], older_than_s: float, now_s: float,
+def _collect_folders(found: list[StoreFolder], own_session: str, older_than_s: float, now_s: float,
                      dry_run: bool) -> Iterator[Removed | Kept]:  # fmt: skip
     for folder in found:
         if folder.state is FolderState.IN_USE:
@@ -174,6 +191,12 @@ def _collect_folders(found: list[StoreFolder], older_than_s: float, now_s: float
             yield Kept(FOLDER, folder.path, TOO_YOUNG)
         else:
             try:
-                yield Removed(FOLDER, folder.path, folder.bytes if dry_run else folders.remove(folder.path))
+                yield Removed(FOLDER, folder.path, folder.bytes if dry_run else _remove(folder, own_session))
             except NotRemoved as error:
                 yield Kept(FOLDER, folder.path, str(error), isinstance(error, Failed))
+
+
+def _remove(folder: StoreFolder, own_session: str) -> int:
+    if partition_folders.is_one(folder.path):
+        return partition_folders.remove(folder.path, own_session)
+    return folders.remove(folder.path)

@@ -94,7 +94,7 @@ def session_folders() -> list[Path]:
 
 def sessions_in(folder: Path) -> list[Path]:
     """The folders of Ray sessions in a folder."""
-    return _folders_in(folder, "session_")
+    return folders_in(folder, "session_")
 
 
 def roots_in(sessions: Iterable[Path]) -> list[Path]:
@@ -104,7 +104,7 @@ def roots_in(sessions: Iterable[Path]) -> list[Path]:
 
 def find(roots: Iterable[Path], around: Surroundings) -> list[StoreFolder]:
     """The store folders in some folders, and these themselves where they are any; each of them once."""
-    paths = {os.path.realpath(path): None for root in roots for path in (root, *_folders_in(root, REPLICAS))}
+    paths = {os.path.realpath(path): None for root in roots for path in (root, *folders_in(root, REPLICAS))}
     locked = locked_inodes()
     found = []
     for path in paths:
@@ -142,7 +142,7 @@ def session_of(path: str) -> str:
     return within[1] if within is not None and Path(within[1], "sockets").is_dir() else ""
 
 
-def _folders_in(folder: Path, prefix: str) -> list[Path]:
+def folders_in(folder: Path, prefix: str) -> list[Path]:
     """The folders, and no links to any, whose names begin like this."""
     try:
         with os.scandir(folder) as entries:

@@ -4,6 +4,7 @@ Everyone whose id begins with a driver's belongs to its run. A run is over when 
 one of its actors has left: then nobody will write for it again.
 """
 
+import re
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
@@ -16,7 +17,11 @@ from lineage_stash.core.ids import PeerId
 DRIVERS = "driver-"
 """How the ids of runs begin."""
 
+KEYS_OF_A_STAGE = ("partitions/", "digests/", "lost-partitions/", "failed-stages/", "released-stages/")
+"""What is known of a run's Spark stages: their names begin with that of the run, and a colon."""
+
 KEYS_OF_A_PEER = (
+    *KEYS_OF_A_STAGE,
     "actors/", "claims/", "code/", "places/", "crashes/", "strayed/", "members/", "runs/", "killed/", "retired/"
 )  # fmt: skip
 """In the order in which they are deleted: at no time is anybody on record of whom it is not known that he has left."""
@@ -130,7 +135,7 @@ def keys_of(run: PeerId, records: Records, keys: Iterable[str]) -> list[str]:
     found: dict[str, list[str]] = {kind: [] for kind in KEYS_OF_A_PEER}
     for key in sorted(keys):
         kind, _, subject = key.partition("/")
-        if f"{kind}/" in found and subject.partition("/")[0].partition("@")[0] == run:
+        if f"{kind}/" in found and re.split("[/@:]", subject, maxsplit=1)[0] == run:
             found[f"{kind}/"].append(key)
     return named + [key for kind in KEYS_OF_A_PEER for key in found[kind]]
 

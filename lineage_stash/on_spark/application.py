@@ -43,8 +43,8 @@ ROOM_S = 5.0
 """How long resources may take to become free, such as those of an application that has just ended."""
 NAMES_S = 30.0
 """How long the names of an application that was killed may stay: its driver's, say, which is now resumed."""
-ALIVE_S = 4.0
-"""How long a living driver may take to say that it is."""
+ALIVE_S = 15.0
+"""How long a living driver may take to say that it is, on a machine that has far too much to do."""
 PEACE_S = 10.0
 """How long one step of a peaceful end may take."""
 LAST_LINES = 4

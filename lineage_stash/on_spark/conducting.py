@@ -2,6 +2,7 @@
 
 Rules:
 - One thread per session does it, beside the script: no call of the user's waits for it, nothing of it is logged.
+- No action on Spark is waited for without looking whether the application is well. If the thread ends, nobody waits.
 - What is on record is not computed again. What somebody asks for, because its file is gone, is: that partition alone.
 - An application that is gone is started again, in the user's session or, where that was stopped, in one of its own, and
   the stage's function is run in it once more. A stage that fails while the application is well has failed: that is
@@ -21,10 +22,11 @@ from pyspark.accumulators import AddingAccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from lineage_stash.on_ray import outsiders
 from lineage_stash.on_ray.control_plane import ControlPlane, ControlPlaneAway
 from lineage_stash.on_ray.far_files import remove_folder
 from lineage_stash.on_ray.present import current
-from lineage_stash.on_spark.application import connection_closed
+from lineage_stash.on_spark.application import ALIVE_S, connection_closed
 from lineage_stash.on_spark.frames import dataframe_of
 from lineage_stash.on_spark.partitions import (
     PartitionChanged,
@@ -78,13 +80,49 @@ class Watch:
         if now - self._looked_at < WATCH_S:
             return
         self._doubts = 0 if self._session.is_alive() else self._doubts + 1
-        if self._doubts == 0 and self._session.executors_up() > 0:
+        if self._doubts == 0 and self._has_executors():
             self._had_executors_at = now
         if self._doubts > 1:
             raise ApplicationGone("its driver, RayDP's master or all of its executors have ended")
         if now - self._had_executors_at > LONELY_S:
             raise ApplicationGone(f"it has had no executor for {LONELY_S:g} s")
         self._looked_at = time.monotonic()
+
+    def _has_executors(self) -> bool:
+        try:
+            return bool(outsiders.within(ALIVE_S, self._session.executors_up, "Spark's executors"))
+        except (TimeoutError, SparkNotStarted):
+            return False
+
+
+def watched(session: SparkOnRay, action: Callable[[], Any], meanwhile: Callable[[], None] = lambda: None) -> Any:
+    """What an action on Spark returns. It may take as long as it needs while the application is well, and raises
+    `ApplicationGone` if it is not: also planning waits for executors, where Spark reads schemas or lists many files.
+    """
+    spark = session.spark
+    results: list[Any] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with connection_closed(spark.sparkContext._gateway):
+                results.append(action())
+        except BaseException as error:  # noqa: BLE001 - raised below, in the thread that can do something about it
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name="spark action", daemon=True)
+    watch = Watch(session)
+    thread.start()
+    is_running = True
+    while is_running:
+        thread.join(REPORT_S)
+        is_running = thread.is_alive()
+        meanwhile()
+        if is_running:
+            watch.look()
+    if failures:
+        raise failures[0]
+    return results[0]
 
 
 class StageRun:
@@ -97,8 +135,9 @@ class StageRun:
         self.durable = durable
         self._function = function
         self._inputs = inputs
+        self.used: SparkSession | None = None
+        """In which application it was computed last, or was to be."""
         self._application: SparkSession | None = None
-        self._frame: DataFrame
         self._rows: Any
         self._reports: Any
 
@@ -108,8 +147,24 @@ class StageRun:
 
     def plan(self) -> tuple[int, bool]:
         """How many partitions it has, and whether these must be durable before anybody sees them."""
-        frame, durable = self._make_frame(self.session.spark)
-        return frame.rdd.getNumPartitions(), durable
+        for _ in range(MOST_APPLICATIONS - 1):
+            self.used = self.session.spark
+            try:
+                return self._plan()
+            except Exception as error:
+                if not self.session.is_ours or not (isinstance(error, ApplicationGone) or is_gone(self)):
+                    raise
+                tell_gone(error, f"the plan of {self.stage}")
+                restart(self.session, self.used)
+        return self._plan()
+
+    def _plan(self) -> tuple[int, bool]:
+        def look() -> tuple[int, bool]:
+            frame, durable = self._make_frame(self.session.spark)
+            return frame.rdd.getNumPartitions(), durable
+
+        planned: tuple[int, bool] = watched(self.session, look)
+        return planned
 
     def _make_frame(self, spark: SparkSession) -> tuple[DataFrame, bool]:
         frame = self._function(spark, *[_as_input(spark, value) for value in self._inputs])
@@ -123,34 +178,19 @@ class StageRun:
 
     def compute(self, numbers: list[int], on_record: Callable[[Record], None]) -> None:
         """Have Spark compute some partitions; each is reported when it is there."""
-        spark = self.session.spark
+        spark = self.used = self.session.spark
         if self._application is not spark:
-            self._prepare(spark)
+            watched(self.session, lambda: self._prepare(spark))
         taken = len(self._reports.value)
-        failures: list[BaseException] = []
 
-        def run() -> None:
-            try:
-                with connection_closed(spark.sparkContext._gateway):
-                    spark.sparkContext.runJob(self._rows, list, numbers)
-            except BaseException as error:  # noqa: BLE001 - raised below, in the thread that can do something about it
-                failures.append(error)
-
-        job = threading.Thread(target=run, name=f"spark job of {self.stage}", daemon=True)
-        watch = Watch(self.session)
-        job.start()
-        is_running = True
-        while is_running:
-            job.join(REPORT_S)
-            is_running = job.is_alive()
+        def take() -> None:
+            nonlocal taken
             reports = self._reports.value
             for report in reports[taken:]:
                 on_record(Record(*report))
             taken = len(reports)
-            if is_running:
-                watch.look()
-        if failures:
-            raise failures[0]
+
+        watched(self.session, lambda: spark.sparkContext.runJob(self._rows, list, numbers), take)
 
     def _prepare(self, spark: SparkSession) -> None:
         frame, _ = self._make_frame(spark)
@@ -160,6 +200,30 @@ class StageRun:
         written = frame.mapInArrow(make_writer(self.stage, folder, schema, self._reports), "number long")
         self._rows = written.rdd
         self._application = spark
+
+
+def is_gone(run: StageRun) -> bool:
+    """Whether the application that a stage was computed in is gone, or was replaced meanwhile for another stage."""
+    return not run.session.has(run.used) or not run.session.is_alive()
+
+
+def restart(session: SparkOnRay, gone: SparkSession | None) -> None:
+    """Start another application; for a while again and again, because Ray goes on placing actors on a lost node."""
+    deadline = time.monotonic() + RESTART_S
+    while True:
+        try:
+            session.restart(gone)
+            return
+        except SparkNotStarted:
+            if session.is_stopped or time.monotonic() > deadline:
+                raise
+            time.sleep(LOOK_S)
+
+
+def tell_gone(error: Exception, what: str) -> None:
+    """Say to people why it takes longer."""
+    print(f"lineage_stash: the Spark application is gone ({in_a_line(error)}); starting another one for {what}",
+          file=sys.stderr, flush=True)  # fmt: skip
 
 
 def _as_input(spark: SparkSession, value: Any) -> Any:
@@ -178,6 +242,8 @@ class Conductor:
         self._changed = threading.Condition()
         self._new: list[tuple[StageRun, int]] = []
         self._is_computing = False
+        self._is_over = False
+        """Whether the thread has ended: then nothing is computed any more, and nobody may wait for it."""
         self._runs: list[StageRun] = []
         self._failed: set[str] = set()
         session.before_leaving.append(self.finish)
@@ -193,6 +259,8 @@ class Conductor:
 
     def add(self, run: StageRun, count: int) -> None:
         """Have a stage computed, and its partitions looked after."""
+        if self._is_over:
+            raise ConnectionError("the cluster that this script has joined is gone: start the script again")
         self.plane.delete(failure_key(run.stage))
         with self._changed:
             self._new.append((run, count))
@@ -201,7 +269,7 @@ class Conductor:
     def finish(self) -> None:
         """Wait until all that was added is computed, or has failed."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._new and not self._is_computing)
+            self._changed.wait_for(lambda: self._is_over or (not self._new and not self._is_computing))
 
     def release(self) -> None:
         """Forget all partitions; that there were some is remembered, for a script that is resumed after this."""
@@ -214,22 +282,35 @@ class Conductor:
             remove_folder(Path(folder_of(run.stage)))
 
     def _run(self) -> None:
-        while not self._runtime.has_left:
+        try:
+            while not self._runtime.has_left:
+                self._turn()
+        except ControlPlaneAway:
+            return  # the cluster is gone, or the script is leaving it
+        finally:
             with self._changed:
-                self._changed.wait_for(lambda: bool(self._new), LOOK_S)
-                added, self._new, self._is_computing = self._new, [], True
-            try:
-                self._look_after(added)
-            except ControlPlaneAway:
-                return  # the cluster is gone, or the script is leaving it
-            finally:
-                with self._changed:
-                    self._is_computing = False
-                    self._changed.notify_all()
+                self._is_over = True
+                self._changed.notify_all()
+
+    def _turn(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._new), LOOK_S)
+            added, self._new, self._is_computing = self._new, [], True
+        self._runs += [run for run, _ in added]
+        try:
+            self._look_after(added)
+        except ControlPlaneAway:
+            raise
+        except Exception as error:  # noqa: BLE001 - nobody may wait for ever for what this thread does not compute
+            for run in self._runs:
+                self._fail(run, error)
+        finally:
+            with self._changed:
+                self._is_computing = False
+                self._changed.notify_all()
 
     def _look_after(self, added: list[tuple[StageRun, int]]) -> None:
         for run, count in added:
-            self._runs.append(run)
             if self.plane.get(released_key(run.stage)) is not None:
                 continue
             known = self.plane.get_all(record_key(run.stage))
@@ -262,30 +343,17 @@ class Conductor:
 
     def _take(self, run: StageRun, error: Exception, missing: int) -> None:
         """A computation has failed: the stage with it, or only the application, and then there is another one."""
-        is_gone = isinstance(error, ApplicationGone) or not self.session.is_alive()
+        ended = isinstance(error, ApplicationGone) or is_gone(run)
         if self.session.is_stopped and not isinstance(error, PartitionChanged):
             return  # by the user, meanwhile: the next attempt has a session of its own
-        if isinstance(error, PartitionChanged | SparkNotStarted) or not is_gone or not self.session.is_ours:
+        if isinstance(error, PartitionChanged | SparkNotStarted) or not ended or not self.session.is_ours:
             self._fail(run, error)
             return
-        print(f"lineage_stash: the Spark application is gone ({in_a_line(error)}); starting another one for "
-              f"{missing} partition(s) of {run.stage}", file=sys.stderr, flush=True)  # fmt: skip
+        tell_gone(error, f"{missing} partition(s) of {run.stage}")
         try:
-            self._restart()
+            restart(self.session, run.used)
         except SparkNotStarted as reason:
             self._fail(run, reason)
-
-    def _restart(self) -> None:
-        """Start another application; for a while again and again, because Ray goes on placing actors on a lost node."""
-        deadline = time.monotonic() + RESTART_S
-        while True:
-            try:
-                self.session.restart()
-                return
-            except SparkNotStarted:
-                if self.session.is_stopped or time.monotonic() > deadline:
-                    raise
-                time.sleep(LOOK_S)
 
     def _use(self, session: SparkOnRay) -> None:
         self.session = session

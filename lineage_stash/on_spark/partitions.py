@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lineage_stash.capture.here import paused
 from lineage_stash.on_ray.control_plane import ControlPlane
-from lineage_stash.on_ray.far_files import read_far_file, session_folder
+from lineage_stash.on_ray.far_files import PARTITIONS, folder_name, read_far_file, session_folder
 from lineage_stash.on_ray.present import current
 
 LOOK_S = 0.05
@@ -75,10 +75,11 @@ class Partition:
 def make_writer(stage: str, folder: str, schema: bytes, reports: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """What Spark runs on each partition. It goes to Spark's workers by value: they need not have this package."""
 
+    find_host = make_host_finder()
+
     def write(batches: Iterator[Any]) -> Iterator[Any]:
         import hashlib
         import os
-        import socket
 
         import pyarrow as pa
         from pyspark import TaskContext
@@ -101,11 +102,35 @@ def make_writer(stage: str, folder: str, schema: bytes, reports: Any) -> Callabl
             digest = hashlib.blake2b(content, digest_size=16).hexdigest()
             size = content.size
         os.replace(unfinished, path)
-        host = socket.gethostbyname(socket.gethostname())
-        reports.add([(stage, number, rows, size, digest, host, path)])
+        reports.add([(stage, number, rows, size, digest, find_host(), path)])
         yield pa.record_batch([pa.array([number])], names=["number"])
 
     return write
+
+
+def make_host_finder() -> Callable[[], str]:
+    """How Ray calls the machine that a Spark worker runs on, as the executor above it was told; goes by value, too.
+
+    The name of the machine is of no use: it often stands for a loopback address, or for another network than Ray's.
+    """
+
+    def find_host() -> str:
+        import os
+        import socket
+
+        given = b"-Dray.node-ip="
+        pid = os.getppid()
+        while pid > 1:
+            with open(f"/proc/{pid}/cmdline", "rb") as line:
+                words = line.read().split(b"\0")
+            for word in words:
+                if word.startswith(given):
+                    return word.removeprefix(given).decode()
+            with open(f"/proc/{pid}/stat", "rb") as status:
+                pid = int(status.read().rpartition(b")")[2].split()[1])
+        return socket.gethostbyname(socket.gethostname())  # a local session of the user's
+
+    return find_host
 
 
 # opening, wherever the table is needed
@@ -217,4 +242,4 @@ def _raise_failure(plane: ControlPlane, stage: str) -> None:
 
 def folder_of(stage: str) -> str:
     """Where the files of a stage are, on every machine that has some."""
-    return str(session_folder() / "partitions" / stage.replace("/", "-").replace(":", "-"))
+    return str(session_folder() / PARTITIONS / folder_name(stage))

@@ -135,15 +135,24 @@ class SparkOnRay:
         with paused():
             return count_executors(self.spark)
 
-    def restart(self) -> SparkSession:
-        """End what is left of the application, and start another one under the same settings."""
+    def has(self, spark: SparkSession | None) -> bool:
+        """Whether this is the live session."""
+        with self._lock:
+            live = self._lent if self._application is None else self._application.session
+            return spark is not None and spark is live
+
+    def restart(self, gone: SparkSession | None = None) -> SparkSession:
+        """End what is left of the application, and start another one under the same settings.
+
+        Of several threads that have found the same application gone, the first one starts another, which all get.
+        """
         if self._lent is not None:
             raise SparkNotStarted(
                 "this Spark session was given to spark_session(), which cannot start it again: make a new session and "
                 "pass that one, or leave `spark` out, and it is started, and started again, by itself"
             )
         with self._lock, paused():
-            if self._application is not None:
+            if self._application is not None and (gone is None or self.has(gone)):
                 self._end()
             return self.spark
 

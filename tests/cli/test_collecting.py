@@ -16,6 +16,7 @@ from lineage_stash.cli.collecting import TOO_YOUNG, UNKNOWN_AGE
 from lineage_stash.cli.commands import app, parse_duration_s
 from lineage_stash.cli.show import in_units
 from lineage_stash.cli.show_runs import ago
+from lineage_stash.on_ray.far_files import folder_name
 from lineage_stash.store.disk import DiskReplica
 from tests.cli.listeners import Store
 from tests.cli.planes import NODES, MemoryPlane, cluster_of
@@ -313,6 +314,58 @@ def test_folder_in_use_is_not_collected(sessions: Path) -> None:
     finally:
         replica.close()
     assert folder.exists()
+
+
+def write_partition(session: Path, stage: str, name: str = "000000.arrow") -> Path:
+    """A file as a Spark stage leaves it."""
+    (session / "sockets").mkdir(parents=True, exist_ok=True)
+    file = session / "partitions" / folder_name(stage) / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"rows" * 1000)
+    return file
+
+
+@pytest.mark.usefixtures("_no_cluster")
+def test_partitions_of_a_session_that_is_over_are_listed_and_removed(sessions: Path) -> None:
+    file = write_partition(sessions / "session_1", f"{RUN}:words-1")
+    unfinished = write_partition(sessions / "session_1", f"{RUN}:words-1", "000001.arrow.17")
+    other = write_partition(sessions / "session_1", f"{RUN}:words-2", "mine.txt")
+    assert [(one["path"], one["state"]) for one in answer("runs")["folders"]] == [
+        (str(file.parent), "left"), (str(other.parent), "left"),
+    ]  # fmt: skip
+    assert answer("gc", "--older-than", "1d")["removed"] == []
+    assert [one["bytes"] > 0 for one in answer("gc")["removed"]] == [True, False]
+    assert not unfinished.parent.exists()
+    assert other.exists(), "what is no partition stays"
+
+
+def test_partitions_go_with_their_run_and_those_of_living_runs_stay(
+    plane: MemoryPlane, store: Store, sessions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert store.replicas
+    own = sessions / "session_2"
+    over, living = (write_partition(own, f"{run}:words-1") for run in (RUN, LIVING))
+    orphan = write_partition(own, "driver-9:words-1")
+    for run in (RUN, LIVING):
+        plane.put(f"partitions/{run}:words-1/0", b"{}")
+        plane.put(f"digests/{run}:words-1/0", b"abc")
+
+    @contextmanager
+    def joined(_: str | None) -> Iterator[Cluster]:
+        yield cluster_of(plane, session=str(own))
+
+    monkeypatch.setattr(cluster, "joined", joined)
+    assert {one["path"]: one["state"] for one in answer("runs")["folders"] if "partitions" in one["path"]} == {
+        str(over.parent): "in use", str(living.parent): "in use", str(orphan.parent): "left",
+    }  # fmt: skip
+    would = [one["name"] for one in answer("gc", "--dry-run")["removed"]]
+    assert {str(over.parent), str(orphan.parent)} <= set(would)
+    assert str(living.parent) not in would
+    assert over.exists()
+    assert [one["name"] for one in answer("gc")["removed"]] == would
+    assert (over.exists(), orphan.exists(), living.exists()) == (False, False, True)
+    assert plane.keys("digests/") == [f"digests/{LIVING}:words-1/0"]
+    assert plane.keys("partitions/") == [f"partitions/{LIVING}:words-1/0"]
 
 
 @pytest.mark.parametrize("text", ["", "1", "1w", "-1d", "d"])

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ from lineage_stash.on_spark import processes
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 280.0
+"""How long a job may take on a machine that has other work to do."""
+LAST_WORDS_S = 10.0
 WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 
 
@@ -68,18 +71,22 @@ class RunningJob:
         self.printed = ""
 
     def read_until(self, words: str) -> None:
-        """Read what it prints up to a line with these words."""
+        """Read what it prints up to a line with these words; one that goes on without saying them is killed."""
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.printed += line
-            if words in line:
-                return
-        raise AssertionError(f"it ended before it said {words!r}:\n{self.printed}")
+        killer = threading.Timer(WITHIN_S, self.process.kill)
+        killer.start()
+        try:
+            for line in self.process.stdout:
+                self.printed += line
+                if words in line:
+                    return
+        finally:
+            killer.cancel()
+        raise AssertionError(f"it ended, or was killed after {WITHIN_S:g} s, before it said {words!r}:\n{self.printed}")
 
     def end(self) -> int:
         """Wait for its end; its exit status."""
-        rest, _ = self.process.communicate(timeout=WITHIN_S)
-        self.printed += rest
+        self.printed += printed_by(self.process, "the job")
         return self.process.returncode
 
     @property
@@ -96,8 +103,10 @@ def started(address: str, *arguments: str) -> Iterator[RunningJob]:
         yield job
     finally:
         job.process.kill()
-        job.process.communicate()
-        wait_for(lambda: job.spark_is_gone)
+        job.process.wait()
+        assert job.process.stdout is not None
+        job.process.stdout.close()  # and not read to its end, which some child may hold open
+        wait_for(lambda: job.spark_is_gone, "the end of the job's Spark")
 
 
 def run(address: str, *arguments: str) -> tuple[int, str]:
@@ -106,9 +115,19 @@ def run(address: str, *arguments: str) -> tuple[int, str]:
         return job.end(), job.printed
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
     """Wait on a condition."""
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
         time.sleep(0.1)
+
+
+def printed_by(process: "subprocess.Popen[str]", what: str, timeout_s: float = WITHIN_S) -> str:
+    """All that a process prints up to its end; if it does not end, it is killed and what it printed is told."""
+    try:
+        return process.communicate(timeout=timeout_s)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        printed = process.communicate(timeout=LAST_WORDS_S)[0]
+        raise AssertionError(f"{what} did not end within {timeout_s:g} s; it printed:\n{printed}") from None

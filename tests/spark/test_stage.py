@@ -1,5 +1,7 @@
 """Stages: partitions are refs, and one that is lost is computed again, whatever has died meanwhile."""
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 import lineage_stash as ray
 from lineage_stash.on_ray.far_files import session_folder
-from lineage_stash.on_spark import SparkOnRay, dataframe_of, spark_session, spark_stage
+from lineage_stash.on_spark import SparkOnRay, dataframe_of, processes, spark_session, spark_stage
 from lineage_stash.on_spark.plans import judge
 from lineage_stash.testing import inject
 from tests.spark.listening import TaskCounter
@@ -30,7 +32,7 @@ PARTITIONS = 4
 def session() -> Iterator[SparkOnRay]:
     ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
     try:
-        with spark_session() as session:
+        with spark_session(timeout_s=200.0) as session:  # the machine may have other work to do
             yield session
     finally:
         ray.shutdown()
@@ -104,6 +106,7 @@ def test_lost_partition_is_computed_again_and_no_other_task_runs(session: SparkO
     before = [table.to_pydict() for table in ray.get(refs, timeout=PATIENCE_S)]
     lost = files_of("words")[2]
     lost.unlink()
+    session.spark.sparkContext._jvm.System.gc()  # after which Spark's cleaner removes what nobody holds
     counter = TaskCounter(session.spark)
     try:
         assert ray.get(WordCounter.remote().add.remote(refs[2]), timeout=PATIENCE_S) == len(before[2]["word"])
@@ -145,6 +148,28 @@ def test_application_that_is_gone_is_started_again_for_what_is_lost(session: Spa
     counter = WordCounter.remote()
     assert ray.get([counter.add.remote(ref) for ref in refs], timeout=PATIENCE_S) == rows
     assert session.spark.range(3).count() == 3
+
+
+def test_application_that_goes_while_a_stage_is_planned_is_started_again(session: SparkOnRay) -> None:
+    """Spark itself would wait for ever: its jobs, also those that a plan needs, have no executor any more."""
+    planned: list[SparkSession] = []
+
+    @spark_stage
+    def counted(spark: SparkSession) -> DataFrame:
+        if not planned:
+            (master,) = [each.pid for each in processes.find_processes() if each.part == processes.MASTER]
+            os.kill(master, signal.SIGKILL)
+            inject.wait_until(lambda: not _executors(), "the executors end with the master")
+        planned.append(spark)
+        return spark.range(spark.range(7).count())
+
+    tables = ray.get(counted(session), timeout=PATIENCE_S)
+    assert sorted(row for table in tables for row in table.column("id").to_pylist()) == list(range(7))
+    assert len(set(map(id, planned))) == 2
+
+
+def _executors() -> list[int]:
+    return [process.pid for process in processes.find_processes() if process.part == processes.EXECUTOR]
 
 
 def test_failure_of_a_stage_is_told_to_whoever_waits(session: SparkOnRay, text: Path) -> None:

@@ -1,7 +1,6 @@
-"""Jobs through Ray's job server, on a cluster of `ray start` that asks for a token: submitted, stopped, and resumed."""
+"""Jobs through Ray's job server, on a cluster that asks for a token: as printed, as a wheel, stopped, and resumed."""
 
-import os
-import secrets
+import json
 import signal
 import subprocess
 import sys
@@ -11,57 +10,21 @@ from pathlib import Path
 import pytest
 
 from lineage_stash.on_spark import processes
-from lineage_stash.testing.inject_nodes import free_port, signal_all, with_descendants
-from tests.spark.jobs import ROOT, WITHIN_S, counts_in, truth, wait_for, write_texts
+from lineage_stash.testing.inject_nodes import signal_all
+from tests.spark.jobs import ROOT, WITHIN_S, counts_in, printed_by, truth, wait_for, write_texts
+from tests.spark.submitting import SUBMITS, StartedCluster, submission_lines
 
-pytestmark = [pytest.mark.ray, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(700)]
+on_a_cluster = [pytest.mark.ray, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+"""All waits of a test together are shorter: it fails, and says why, before it is ended."""
 
-RAY = str(Path(sys.executable).with_name("ray"))
-
-
-class StartedCluster:
-    """What `ray start --head` starts, and what its clients need to know."""
-
-    def __init__(self, log: Path) -> None:
-        port = free_port()
-        self._log = log
-        self.environment = {
-            **os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "RAY_ADDRESS": "",
-        }  # fmt: skip
-        command = (
-            RAY, "start", "--head", "--block", f"--port={free_port()}", f"--dashboard-port={port}", "--num-cpus=3",
-            f"--ray-client-server-port={free_port()}", "--disable-usage-stats",
-            f"--dashboard-agent-listen-port={free_port()}",
-        )  # fmt: skip
-        with log.open("w") as printed:
-            self.process = subprocess.Popen(command, env=self.environment, stdout=printed, stderr=subprocess.STDOUT)
-        self.environment["RAY_ADDRESS"] = f"http://127.0.0.1:{port}"
-
-    def job(self, *arguments: str) -> "subprocess.Popen[str]":
-        """`ray job ...`"""
-        return subprocess.Popen([RAY, "job", *arguments], cwd=ROOT, env=self.environment, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
-
-    def is_up(self) -> bool:
-        """Whether jobs can be submitted."""
-        assert self.process.poll() is None, self._log.read_text()
-        listing = self.job("list")
-        listing.communicate(timeout=WITHIN_S)
-        return listing.returncode == 0
-
-    def close(self) -> None:
-        """End all of it."""
-        signal_all(with_descendants([self.process.pid]), signal.SIGKILL)
-        self.process.wait()
+WHEEL_S = 120.0
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartedCluster]:
-    started = StartedCluster(tmp_path_factory.mktemp("cluster") / "log")
+    started = StartedCluster(tmp_path_factory.mktemp("cluster"))
     try:
-        wait_for(started.is_up, WITHIN_S)
+        started.start()
         yield started
     finally:
         started.close()
@@ -87,29 +50,61 @@ def executors_of(output: Path) -> list[int]:
     return [process.pid for process in found if process.part == processes.EXECUTOR]
 
 
-def test_submitted_job_is_stopped_with_its_spark_and_resumed_under_its_submission_id(
-    cluster: StartedCluster, tmp_path: Path
-) -> None:
-    output = tmp_path / "out"
-    texts = write_texts(tmp_path / "texts")
-    entry = ("--", "python", "-m", "raydp_jobs.wordcount", str(texts), "--output", str(output), "--longest-row", "4000",
-             "--partitions", "40")  # fmt: skip
-    first = cluster.job("submit", "--submission-id", "count-1", "--working-dir", ".", *entry)
-    wait_for(lambda: bool(executors_of(output)), WITHIN_S)
-    signal_all(executors_of(output), signal.SIGSTOP)  # so that the job is still there when it is told to end
-    scripts = pids_of(output)
-    stop = cluster.job("stop", "count-1")
-    assert "stopped" in stop.communicate(timeout=WITHIN_S)[0]
-    first.communicate(timeout=WITHIN_S)
-    wait_for(lambda: not any(processes.find_processes(script_pid=pid) for pid in scripts))
-    assert not output.exists()
+def test_both_pages_print_the_same_lines() -> None:
+    assert submission_lines("docs/spark.md") == submission_lines("README.md")
+    assert submission_lines("README.md")[-1].startswith(SUBMITS)
 
-    second = cluster.job("submit", "--submission-id", "count-2", "--working-dir", ".", *entry, "--run-id", "count-1")
-    try:
-        printed, _ = second.communicate(timeout=WITHIN_S)
-    except subprocess.TimeoutExpired:
-        second.kill()
-        printed, _ = second.communicate()
-    assert second.returncode == 0, printed
-    assert "resumed the run 'count-1'" in printed
-    assert counts_in(output) == truth()
+
+class TestOnACluster:
+    pytestmark = on_a_cluster
+
+    def test_lines_of_the_readme_count_its_words_as_printed(self, cluster: StartedCluster) -> None:
+        printed = cluster.bash(cluster.submission, cluster.environment, WITHIN_S)
+        assert "succeeded" in printed
+        counts = counts_in(cluster.project / "counted")
+        assert counts["lineage"] > 0
+        assert sum(counts.values()) == json.loads((cluster.project / "counted/summary.json").read_text())["words"]
+
+    def test_without_a_token_nobody_submits(self, cluster: StartedCluster) -> None:
+        environment = {**cluster.environment, "RAY_AUTH_MODE": "disabled"}
+        with pytest.raises(AssertionError, match="Missing authentication token"):
+            cluster.bash("ray job list", environment)
+
+    def test_project_as_a_wheel_needs_no_working_directory(self, cluster: StartedCluster, tmp_path: Path) -> None:
+        command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "."]
+        subprocess.run([*command, "--wheel-dir", tmp_path], cwd=cluster.project, check=True, timeout=WHEEL_S)
+        (wheel,) = tmp_path.glob("*.whl")
+        output = tmp_path / "out"
+        texts = write_texts(tmp_path / "texts", lines=100)
+        job = f"python -m raydp_jobs.wordcount {texts} --output {output} --longest-row 4000 --partitions 2"
+        where = 'python -c "import raydp_jobs; print(raydp_jobs.__file__)"'
+        entry = ("--", "sh", "-c", f"cd / && {where} && {job}")  # out of the folder that the cluster was started in
+        status, printed = cluster.ask("submit", "--runtime-env-json", json.dumps({"py_modules": [str(wheel)]}), *entry)
+        assert status == 0, printed
+        assert "py_modules_files" in printed
+        assert str(ROOT / "raydp_jobs") not in printed
+        assert counts_in(output) == truth(lines=100)
+
+    def test_stopped_job_ends_with_its_spark_and_is_resumed_under_its_submission_id(
+        self, cluster: StartedCluster, tmp_path: Path
+    ) -> None:
+        output = tmp_path / "out"
+        texts = write_texts(tmp_path / "texts")
+        entry = ("--", "python", "-m", "raydp_jobs.wordcount", str(texts), "--output", str(output),
+                 "--longest-row", "4000", "--partitions", "40")  # fmt: skip
+        first = cluster.job("submit", "--submission-id", "count-1", "--working-dir", ".", *entry)
+        try:
+            wait_for(lambda: bool(executors_of(output)) or first.poll() is not None, "an executor of the job", WITHIN_S)
+            signal_all(executors_of(output), signal.SIGSTOP)  # so that the job is still there when it is told to end
+            scripts = pids_of(output)
+            assert "stopped" in cluster.ask("stop", "count-1")[1]
+        finally:
+            told = printed_by(first, "the job that was stopped", 60.0)
+        wait_for(lambda: not any(processes.find_processes(script_pid=pid) for pid in scripts), "the end of its Spark")
+        assert not output.exists(), told
+
+        again = ("submit", "--submission-id", "count-2", "--working-dir", ".", *entry, "--run-id", "count-1")
+        status, printed = cluster.ask(*again)
+        assert status == 0, printed
+        assert "resumed the run 'count-1'" in printed
+        assert counts_in(output) == truth()

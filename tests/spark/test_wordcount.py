@@ -2,9 +2,12 @@
 
 import json
 import os
+import resource
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import ray as plain_ray
@@ -31,6 +34,20 @@ def address() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_texts(tmp_path_factory.mktemp("job") / "texts"))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for next to nothing."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)]
+    if subprocess.run(mounting, capture_output=True, timeout=10).returncode:
+        pytest.skip("needs the right to mount")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True, timeout=10)
 
 
 class TestOnSpark:
@@ -87,6 +104,24 @@ class TestOnSpark:
         status, printed = run(address, *arguments)
         assert status == 0, printed
         assert files == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+
+    def test_full_disk_is_one_line_and_the_run_goes_on_once_there_is_room(
+        self, address: str, texts: str, small_disk: Path
+    ) -> None:
+        output = small_disk / "out"
+        arguments = (texts, "--output", str(output), "--longest-row", "4000", "--run-id", "full", "--quiet")
+        status, printed = run(address, *arguments)
+        assert status == 1, printed
+        (line,) = [line for line in printed.splitlines() if "cannot write" in line]
+        assert line.endswith(f"cannot write to {output}: No space left on device")
+        assert "Traceback" not in printed
+        assert not output.exists()
+        subprocess.run(["mount", "-o", "remount,size=64m", small_disk], check=True, timeout=10)
+        status, printed = run(address, *arguments)
+        assert status == 0, printed
+        assert "resumed the run 'full'" in printed
+        assert counts_in(output) == truth()
+        assert [path.name for path in small_disk.iterdir()] == ["out"]
 
     def test_broken_file_is_named_in_one_line_and_leaves_no_output(self, address: str, tmp_path: Path) -> None:
         folder = write_texts(tmp_path / "texts", lines=100)
@@ -151,16 +186,17 @@ def test_output_of_others_is_not_touched(capsys: pytest.CaptureFixture[str], tmp
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_full_disk_is_told_and_nothing_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_finds_no_room_is_told_and_nothing_appears(tmp_path: Path) -> None:
     output = Output(str(tmp_path / "out"), "run")
     output.begin()
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(pq, "write_table", full)
-    with pytest.raises(OutputError, match="No space left on device"):
-        output.write("counts/0.parquet", None)
+    table = pa.table({"number": list(range(10_000))})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(OutputError, match=r"cannot write to .*/out: File too large$"):
+            output.write("counts/0.parquet", table)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not (tmp_path / "out").exists()
 
 
