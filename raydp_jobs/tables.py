@@ -13,6 +13,7 @@ import gzip
 import io
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -44,7 +45,7 @@ class Column(NamedTuple):
 def check_columns(files: Sequence[str], columns: Sequence[Column]) -> None:
     """Refuse files that lack a column, before anything is started."""
     for file in files:
-        header = pq.read_schema(file).names if file.endswith(PARQUET) else _fields(_header(file))
+        header = _names(file) if file.endswith(PARQUET) else _fields(_header(file))
         missing = [column.name for column in columns if column.name not in header]
         if missing:
             raise JobError(f"cannot use {file}: it has no column {missing[0]!r}, only {', '.join(header) or 'nothing'}")
@@ -139,11 +140,25 @@ def _by_header(files: Sequence[str]) -> dict[str, list[str]]:
 
 def _header(file: str) -> str:
     """The first line of a CSV file, as Spark reads it."""
+    with _told(file), _opened(file) as content:
+        line: bytes = content.readline()
+        return line.decode("utf-8").rstrip("\r\n")
+
+
+def _names(file: str) -> list[str]:
+    """The columns of a Parquet file."""
+    with _told(file):
+        names: list[str] = pq.read_schema(file).names
+        return names
+
+
+@contextmanager
+def _told(file: str) -> Iterator[None]:
+    """What is wrong with a file is its user's to repair."""
     try:
-        with _opened(file) as content:
-            return content.readline().decode("utf-8").rstrip("\r\n")
+        yield
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        raise JobError(f"cannot read {file}: {error}") from error
+        raise JobError(f"cannot read {file}: {str(error).splitlines()[0]}") from error
 
 
 def _opened(file: str) -> Any:
