@@ -27,7 +27,7 @@ def plot(delays: pa.Table, days: int, output: Output) -> str:
         return "none: pip install matplotlib for one"
     if not delays.num_rows:
         return "none: there are no flights"
-    frame = delays.to_pandas().dropna(subset=["mean_delay"])
+    frame = delays.to_pandas(date_as_object=False).dropna(subset=["mean_delay"])
     airports = sorted(frame["airport"].unique())
     figure = Figure(figsize=(10, 2.6 * len(airports) + 0.8), layout="constrained")
     panels = figure.subplots(len(airports), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
@@ -35,6 +35,8 @@ def plot(delays: pa.Table, days: int, output: Output) -> str:
     lines: dict[str, Any] = {}
     for panel, airport in zip(panels, airports, strict=True):
         _draw(panel, frame[frame["airport"] == airport], airport, largest, lines)
+    shown = frame[frame["airline"].isin(largest)]["mean_delay"]
+    panels[0].set_ylim(min(0, shown.min()) - 3, shown.max() + 3)  # else one flight of a small carrier sets the scale
     panels[0].set_title(f"Mean delay of departures, last {days} days", loc="left", fontweight="bold")
     figure.legend(
         [lines[name] for name in (*largest, "others") if name in lines],
@@ -55,8 +57,8 @@ def _draw(panel: Any, frame: "DataFrame", airport: str, largest: Sequence[str], 
         is_large = airline in largest
         style = {"color": f"C{largest.index(airline)}", "linewidth": 1.4} if is_large else {
             "color": "0.8", "linewidth": 0.8, "zorder": 1}  # fmt: skip
-        days = rows.sort_values("day")
-        (line,) = panel.plot(days["day"], days["mean_delay"], **style)
+        delays = rows.set_index("day")["mean_delay"].sort_index().asfreq("D")  # no line where nobody flew
+        (line,) = panel.plot(delays.index, delays, **style)
         lines.setdefault(airline if is_large else "others", line)
     panel.set_ylabel(f"{airport}, minutes")
     panel.spines[["top", "right"]].set_visible(False)
