@@ -3,9 +3,12 @@
 One cluster and one Spark for the cases in which the script lives; those in which it dies are jobs of their own on it.
 """
 
+import re
+import runpy
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -16,10 +19,11 @@ from lineage_stash.on_spark import SparkOnRay, processes, spark_session
 from lineage_stash.testing.inject_nodes import LocalNodes, local_nodes
 from raydp_jobs.job import work_in
 from raydp_jobs.output import Output
-from tests.spark.jobs import run, started
-from tests.spark.truths import CASES, PARTITIONS, Case
+from tests.spark.jobs import ROOT, run, started
+from tests.spark.truths import CASES, PARTITIONS, Case, read, reasons
 
 KILLED = -9
+EXAMPLE = ROOT / "docs" / "examples" / "payments.py"
 
 by_job = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 needs_spark = [
@@ -92,6 +96,16 @@ class TestOnSpark:
         assert capsys.readouterr().err.count("kill -9: ") == 3
         case.check(inputs[case.name], output)
 
+    def test_job_of_the_page_about_jobs_runs_as_printed(self, here: Here, tmp_path: Path) -> None:
+        payments = runpy.run_path(str(EXAMPLE))
+        (tmp_path / "payments.csv").write_text("customer,cents\nada,5\nbob,7\nada,-2\nada,much\n")
+        (tmp_path / "more.csv").write_text("cents,customer\n1,bob\n")
+        parser = payments["make_parser"]("payments", "Adds up payments.")
+        case = Case("payments", SimpleNamespace(parser=lambda: parser), payments["add_up"], (), "", Path, print)
+        output = here.work(case, tmp_path, "page")
+        assert read(output / "totals", "customer").to_dict("list") == {"customer": ["ada", "bob"], "cents": [3, 8]}
+        assert reasons(output) == [("payments.csv", "its cents is not a whole number")]
+
     @by_job
     def test_killed_driver_is_started_again_and_does_nothing_twice(
         self, case: Case, here: Here, inputs: dict[str, Path], tmp_path: Path
@@ -124,3 +138,8 @@ class TestOnNodes:
             nodes.add()
             assert job.end() == 0, job.printed
         case.check(inputs[case.name], tmp_path / "out")
+
+
+def test_page_shows_the_job_that_is_run() -> None:
+    shown = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert shown[0] == EXAMPLE.read_text(encoding="utf-8")

@@ -1,6 +1,9 @@
 """Streams into actors: every batch counts once, over restarts of the query, of the actors, and of both."""
 
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -9,20 +12,22 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import ray as plain_ray
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 import lineage_stash as ray
 from lineage_stash.on_spark import SparkOnRay, foreach_batch, spark_session
 from lineage_stash.testing import inject
+from tests.spark.jobs import ROOT
 
 pytestmark = [
-    pytest.mark.ray, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400),
+    pytest.mark.ray, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(700),
     # py4j leaves its sockets to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]  # fmt: skip
 
-PATIENCE_S = 200.0
+PATIENCE_S = 280.0
 
 
 class Words:
@@ -140,3 +145,19 @@ def test_error_is_the_outcome_of_its_batch_and_stops_every_query_that_comes_to_i
         with pytest.raises(Exception, match="nobody can count poison"):
             stream.finish()
     assert {tuple(batches) for _, batches in stream.counted()} == {(0,)}
+
+
+def test_script_that_is_killed_after_a_batch_is_resumed_and_counts_it_once(session: SparkOnRay, tmp_path: Path) -> None:
+    Stream(session, tmp_path).write("one", "two", "three")
+    environment = {**os.environ, "RAY_ADDRESS": plain_ray.get_runtime_context().gcs_address}
+
+    def run(dies_after: int) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "tests.spark.stream_script", str(tmp_path), str(dies_after)]
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+                              timeout=PATIENCE_S)  # fmt: skip
+
+    assert run(1).returncode == -signal.SIGKILL
+    again = run(-1)
+    assert again.returncode == 0, again.stderr
+    assert "resumed the run 'stream'" in again.stderr
+    assert again.stdout.splitlines() == ["counted 9 [0, 1, 2]"] * 2
