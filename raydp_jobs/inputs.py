@@ -1,4 +1,4 @@
-"""What a job reads: files and folders of text, plain or gzip, and of Parquet, listed before anything is started.
+"""What a job reads: files and folders of text, plain or packed, and of Parquet, listed before anything is started.
 
 A missing or unreadable path is told at once, by name. Hidden files and those that begin with an underscore are left
 out of folders, and refused by name: Spark reads none of them, and does not say so.
@@ -6,6 +6,7 @@ out of folders, and refused by name: Spark reads none of them, and does not say 
 
 import gzip
 import os
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 CHUNK_BYTES = 1 << 20
 HIDDEN = (".", "_")
 PARQUET = (".parquet", ".pq")
+ZIP = ".zip"
 
 
 class JobError(Exception):
@@ -30,9 +32,21 @@ class Inputs(NamedTuple):
     size_bytes: int
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """All of them, in the order of their names."""
+        return tuple(sorted((*self.texts, *self.tables)))
+
+    @property
     def count(self) -> int:
         """How many files there are."""
         return len(self.texts) + len(self.tables)
+
+    def named(self, name: str) -> tuple[str, ...]:
+        """The files of a table that is one of several: `flights.csv` or `flights.csv.zip` of "flights"."""
+        found = tuple(file for file in self.files if Path(file).name.partition(".")[0] == name)
+        if not found:
+            raise JobError(f"no input: there is no {name}.csv or {name}.parquet among {self.count} file(s)")
+        return found
 
 
 def find_inputs(paths: Sequence[str]) -> Inputs:
@@ -73,7 +87,7 @@ def find_unreadable(paths: Sequence[str]) -> str | None:
     for file in (*inputs.texts, *inputs.tables):
         try:
             _read_through(file)
-        except (OSError, EOFError, pa.ArrowException) as error:
+        except (OSError, EOFError, zipfile.BadZipFile, pa.ArrowException) as error:
             return f"cannot read {file}: {str(error).splitlines()[0]}"
     return None
 
@@ -85,3 +99,6 @@ def _read_through(file: str) -> None:
         with gzip.open(file) as content:
             while content.read(CHUNK_BYTES):
                 pass
+    elif file.endswith(ZIP):
+        with zipfile.ZipFile(file) as packed:
+            packed.testzip()

@@ -2,6 +2,7 @@
 
 Rules:
 - A job is a function from a `Job` to its summary. It makes calls through the public API and writes through `output`.
+- What is said of a command line and of input files before anything is started, `check` says.
 - Its run id is `--run-id`, or the id under which it was submitted to Ray; submitted again under the same run id it goes
   on where it was. Without either it cannot be resumed.
 - Whatever its user has to repair is one line on standard error, and exit status 1. What can be resumed after it was
@@ -44,22 +45,43 @@ class Job:
         self.actors: list[Any] = []
         """The actors of the job, for those who kill some."""
         self._failures = Failures(arguments.kill, lambda: self.actors)
+        self._steps = 0
 
     def follow(self, refs: Sequence[Any], what: str) -> Iterator[Any]:
-        """The values of refs as they come, with a bar."""
+        """The values of refs as they come, with a bar; each is a step."""
         waiting = list(refs)
-        with Bar(what, len(waiting), quiet=self.arguments.quiet) as bar:
-            while waiting:
-                ready, waiting = ray.wait(waiting, num_returns=1)
-                yield ray.get(ready[0])
+        steps = self.steps(what, len(waiting))
+        while waiting:
+            next(steps)
+            ready, waiting = ray.wait(waiting, num_returns=1)
+            yield ray.get(ready[0])
+        next(steps, None)
+
+    def steps(self, what: str, total: int) -> Iterator[int]:
+        """Count steps of anything, with a bar; a step is done when the next one is asked for."""
+        with Bar(what, total, quiet=self.arguments.quiet) as bar:
+            for number in range(total):
+                yield number
                 bar.advance()
-                self._failures.after(len(refs) - len(waiting))
+                self._steps += 1
+                self._failures.after(self._steps)
+
+    def write_parts(self, name: str, refs: Sequence[Any]) -> int:
+        """Write tables as the files of one folder, without those that are empty; how many rows these have."""
+        rows = 0
+        for number, ref in enumerate(refs):
+            table = ray.get(ref)
+            rows += table.num_rows
+            if table.num_rows:
+                self.output.write(f"{name}/{number:05}.parquet", table)
+        return rows
 
 
-def make_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """The options that all jobs have."""
+def make_parser(name: str, description: str, *, inputs: Sequence[str] = (),
+                what: str = "CSV (.gz and .zip too) or Parquet") -> argparse.ArgumentParser:  # fmt: skip
+    """The options that all jobs have; `inputs` are those that are read where none are given."""
     parser = argparse.ArgumentParser(f"python -m raydp_jobs.{name}", description=description)
-    parser.add_argument("inputs", nargs="+", help="files and folders: text, gzip (.gz), Parquet (.parquet)")
+    parser.add_argument("inputs", nargs="*" if inputs else "+", default=list(inputs), help=f"files and folders: {what}")
     parser.add_argument("--output", required=True, help="the folder that the results appear in; it must not be there")
     parser.add_argument("--run-id", help="start the job again under the same id to resume it (default: the submission "
                         "id of `ray job submit`; without either it cannot be resumed)")  # fmt: skip
@@ -75,17 +97,18 @@ def make_parser(name: str, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def run_job(parser: argparse.ArgumentParser, work: Callable[[Job], Summary], argv: Sequence[str] | None = None) -> int:
-    """Run a job from its command line; its exit status."""
+def run_job(parser: argparse.ArgumentParser, work: Callable[[Job], Summary], argv: Sequence[str] | None = None, *,
+            check: Callable[[Inputs], None] = lambda _: None) -> int:  # fmt: skip
+    """Run a job from its command line; its exit status. `check` refuses inputs before anything is started."""
     arguments = parser.parse_args(argv)
     try:
-        return _run(arguments, work)
+        return _run(arguments, work, check)
     except (JobError, SparkNotStarted, *REFUSALS, ConnectionError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 1
 
 
-def _run(arguments: argparse.Namespace, work: Callable[[Job], Summary]) -> int:
+def _run(arguments: argparse.Namespace, work: Callable[[Job], Summary], check: Callable[[Inputs], None]) -> int:
     began_s = time.time()
     run_id = arguments.run_id or submission_id()
     output = Output(arguments.output, run_id or f"process-{os.getpid()}")
@@ -93,7 +116,7 @@ def _run(arguments: argparse.Namespace, work: Callable[[Job], Summary]) -> int:
     if before is not None:
         show(before, output)
         return 0
-    find_inputs(arguments.inputs)
+    check(find_inputs(arguments.inputs))
     output.begin()
     with ray.init(run_id=run_id, log_to_driver=False, logging_level="warning"):
         try:
@@ -107,15 +130,22 @@ def _run(arguments: argparse.Namespace, work: Callable[[Job], Summary]) -> int:
 
 
 def _work(arguments: argparse.Namespace, output: Output, work: Callable[[Job], Summary], began_s: float) -> Summary:
-    inputs = Inputs(*ray.observe(find_inputs, arguments.inputs))
     with spark_session("job", executors=arguments.executors, executor_cores=arguments.executor_cores,
                        executor_memory=arguments.executor_memory, timeout_s=START_S,
                        progress=False) as session:  # fmt: skip
-        found = work(Job(arguments, inputs, session, output))
-        seconds = round(time.time() - began_s, 1)
-        summary = {"files": inputs.count, "input_bytes": inputs.size_bytes, **found, "seconds": seconds}
-        output.publish(summary)
+        summary = work_in(session, arguments, output, work, began_s)
         session.release()
+    return summary
+
+
+def work_in(session: SparkOnRay, arguments: argparse.Namespace, output: Output, work: Callable[[Job], Summary],
+            began_s: float) -> Summary:  # fmt: skip
+    """Do the work of a job in a session that is there, and make its output appear."""
+    inputs = Inputs(*ray.observe(find_inputs, arguments.inputs))
+    found = work(Job(arguments, inputs, session, output))
+    seconds = round(time.time() - began_s, 1)
+    summary = {"files": inputs.count, "input_bytes": inputs.size_bytes, **found, "seconds": seconds}
+    output.publish(summary)
     return summary
 
 

@@ -10,7 +10,7 @@ Rules:
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,14 @@ class Output:
 
     def write(self, name: str, table: pa.Table) -> None:
         """One Parquet file."""
+        self.write_by(name, lambda file: pq.write_table(table, file))
+
+    def write_by(self, name: str, write: Callable[[Path], object]) -> None:
+        """One file of any kind, such as a plot, by whoever can write it to a path."""
         with self._told():
             file = self._unfinished / name
             file.parent.mkdir(parents=True, exist_ok=True)
-            pq.write_table(table, file)
+            write(file)
 
     def publish(self, summary: Mapping[str, Any]) -> None:
         """Make the output appear; one that has appeared meanwhile is left alone."""

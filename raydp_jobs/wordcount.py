@@ -21,27 +21,24 @@ import lineage_stash as ray
 from lineage_stash.on_spark import spark_stage
 from raydp_jobs.inputs import Inputs
 from raydp_jobs.job import Job, Summary, make_parser, run_job
+from raydp_jobs.tables import bad_of, is_text, lines_of
 
 WORD = r"[\p{L}\p{N}]+(?:'[\p{L}\p{N}]+)*"
-LONGEST_SHOWN = 1000
 
 
 def rows_of(spark: SparkSession, inputs: Inputs, column: str | None, longest: int) -> DataFrame:
     """All rows, with the reason why one is bad."""
     frames = []
     if inputs.texts:
-        read = spark.read.text(list(inputs.texts))
-        frames.append(read.select(f.col("value").alias("row"), f.col("_metadata.file_path").alias("file")))
+        frames.append(lines_of(spark, inputs.texts))
     if inputs.tables:
         read = spark.read.parquet(*inputs.tables)
         name = column or next((field.name for field in read.schema if field.dataType.simpleString() == "string"), "")
         frames.append(read.select(f.col(f"`{name}`").alias("row"), f.col("_metadata.file_path").alias("file")))
     rows = frames[0] if len(frames) == 1 else frames[0].union(frames[1])
-    content = f.col("row").cast("binary")
-    is_text = f.encode(f.decode(content, "UTF-8"), "UTF-8") == content
     reason = (
         f.when(f.col("row").isNull(), "it has no text")
-        .when(~is_text, "it is not UTF-8")
+        .when(~is_text("row"), "it is not UTF-8")
         .when(f.length("row") > longest, f"it is longer than {longest} characters")
     )
     return rows.withColumn("reason", reason)
@@ -59,9 +56,7 @@ def words(spark: SparkSession, inputs: Inputs, column: str | None, longest: int,
 @spark_stage
 def bad_rows(spark: SparkSession, inputs: Inputs, column: str | None, longest: int) -> DataFrame:
     """Every bad row, with its file and the reason."""
-    rows = rows_of(spark, inputs, column, longest).where("reason is not null")
-    shown = f.decode(f.substring(f.col("row").cast("binary"), 1, LONGEST_SHOWN), "UTF-8")
-    return rows.select("file", "reason", shown.alias("row"))
+    return bad_of(rows_of(spark, inputs, column, longest))
 
 
 @ray.remote(num_cpus=0)
@@ -103,22 +98,13 @@ def count_words(job: Job) -> Summary:
     counters = job.actors = [Counter.remote() for _ in range(given.counters)]
     counting = [counters[number % len(counters)].add.remote(ref) for number, ref in enumerate(refs)]
     total = sum(job.follow(counting, "counting"))
-    bad_count = sum(_write(job, f"bad/{number:05}.parquet", ray.get(ref)) for number, ref in enumerate(bad))
-    distinct = sum(
-        _write(job, f"counts/{number:05}.parquet", ray.get(counter.table.remote()))
-        for number, counter in enumerate(counters)
-    )
+    bad_count = job.write_parts("bad", bad)
+    distinct = job.write_parts("counts", [counter.table.remote() for counter in counters])
     tops = ray.get([counter.top.remote(given.top) for counter in counters])
     top = heapq.nsmallest(given.top, [pair for part in tops for pair in part], key=_rank)
     job.output.write("top.parquet", _ranked(top))
     most = ", ".join(f"{word} ({count:,})" for word, count in top[:5])
     return {"words": total, "distinct_words": distinct, "bad_rows": bad_count, "most_frequent": most}
-
-
-def _write(job: Job, name: str, table: pa.Table) -> int:
-    if table.num_rows:
-        job.output.write(name, table)
-    return int(table.num_rows)
 
 
 def _ranked(top: Sequence[tuple[str, int]]) -> Any:
@@ -133,7 +119,8 @@ def _ranked(top: Sequence[tuple[str, int]]) -> Any:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = make_parser("wordcount", "Counts the words of texts, in Spark and in actors that survive kill -9.")
+    parser = make_parser("wordcount", "Counts the words of texts, in Spark and in actors that survive kill -9.",
+                         what="text (.gz and .zip too) or Parquet")  # fmt: skip
     parser.add_argument("--top", type=int, default=100, help="how many of the most frequent words (%(default)s)")
     parser.add_argument("--counters", type=int, default=2, help="how many actors count (%(default)s)")
     parser.add_argument(

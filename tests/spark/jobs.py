@@ -96,23 +96,23 @@ class RunningJob:
 
 
 @contextmanager
-def started(address: str, *arguments: str) -> Iterator[RunningJob]:
+def started(address: str, *arguments: str, job: str = "wordcount") -> Iterator[RunningJob]:
     """A job, which does not outlive its test."""
-    job = RunningJob(address, *arguments)
+    running = RunningJob(address, *arguments, job=job)
     try:
-        yield job
+        yield running
     finally:
-        job.process.kill()
-        job.process.wait()
-        assert job.process.stdout is not None
-        job.process.stdout.close()  # and not read to its end, which some child may hold open
-        wait_for(lambda: job.spark_is_gone, "the end of the job's Spark")
+        running.process.kill()
+        running.process.wait()
+        assert running.process.stdout is not None
+        running.process.stdout.close()  # and not read to its end, which some child may hold open
+        wait_for(lambda: running.spark_is_gone, "the end of the job's Spark")
 
 
-def run(address: str, *arguments: str) -> tuple[int, str]:
+def run(address: str, *arguments: str, job: str = "wordcount") -> tuple[int, str]:
     """Run a job to its end; its exit status, and what it printed."""
-    with started(address, *arguments) as job:
-        return job.end(), job.printed
+    with started(address, *arguments, job=job) as running:
+        return running.end(), running.printed
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
