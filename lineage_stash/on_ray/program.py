@@ -3,7 +3,7 @@
 Rules:
 - The constructor is the first call. If it raises, every later call fails and says so, as in Ray.
 - A copy of the state is of the moment it was asked for. It is made by a forked child, which pays for the pickling;
-  where that turned out to take less than a fork, in place.
+  where that turned out to take less than a fork, or must, in place.
 - A large state is cut into chunks by whoever copies it; those that the last copy had as well are not handed over.
 - The child closes every descriptor it has inherited first thing: a killed parent must look dead at once.
 - A class may say what its state is: `__ray_save__` and `__ray_restore__`. In a forked child they may not use Ray.
@@ -86,6 +86,9 @@ class ActorProgram:
 
     is_of_tasks = False
 
+    expected_pickling_s: float | None = None
+    """How long the first copy of the state may take; None where nobody can know."""
+
     def __init__(
         self, cls: type, runtime: Runtime, digest: str = "", load: Callable[[str], type] | None = None
     ) -> None:
@@ -102,7 +105,7 @@ class ActorProgram:
         """Its last words, if the last call has ended the actor."""
         self.created = 0
         self.belongings = Belongings()
-        self._pickling_s: float | None = None
+        self._pickling_s = self.expected_pickling_s
         self._has_reported = False
         """Whether it was said that the state cannot be copied."""
         self._last_chunks: frozenset[bytes] = frozenset()

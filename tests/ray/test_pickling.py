@@ -1,12 +1,15 @@
 """States are pickled without frames, come back as they were, and change little where the state changed little."""
 
+import os
 import random
 from typing import Any
 
 import numpy as np
 import pytest
 
+from lineage_stash.core.events import StateCaptured
 from lineage_stash.on_ray.pickling import pickle_state, unpickle_state
+from lineage_stash.on_ray.runner import TaskProgram
 from lineage_stash.store.chunks import Manifest, split
 
 
@@ -56,3 +59,12 @@ def test_one_changed_value_of_a_large_dict_changes_few_chunks() -> None:
     after = Manifest.of(split(pickle_state(records, Own))).digests
     assert len([digest for digest in after if digest not in before]) <= 3
     assert len(after) > 50
+
+
+def test_runner_copies_its_state_without_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "fork")
+    nothing: Any = None  # no network and no refs are needed
+    program = TaskProgram(nothing)
+    captured: list[object] = []
+    program.capture(nothing, lambda event, _: captured.append(event))
+    assert [type(event) for event in captured] == [StateCaptured]
