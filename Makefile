@@ -20,7 +20,7 @@ SLOWEST := --durations=10
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup compiled check lint format test test-pure test-failures test-services simulate chaos mutants demo bench clean
+.PHONY: help setup compiled check lint format test test-pure test-failures test-long test-services simulate chaos mutants demo bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,7 +63,10 @@ test-pure: setup
 	LINEAGE_STASH_PURE=1 $(BIN)/pytest tests -m "$(ORDINARY) and not ray" $(SLOWEST)
 
 test-failures: compiled ## the slow tests: real processes, really killed
-	LINEAGE_STASH_PURE=0 $(BIN)/pytest tests -m "slow" $(SLOWEST)
+	LINEAGE_STASH_PURE=0 $(BIN)/pytest tests -m "slow and not long" $(SLOWEST)
+
+test-long: compiled ## the slow tests that the gate has no time for: every job with every failure, wheels, two machines
+	LINEAGE_STASH_PURE=0 $(BIN)/pytest tests -m "long" $(SLOWEST)
 
 test-services: setup ## the tests that need outside services; installs redis-server where there is none
 	.ci/install-redis

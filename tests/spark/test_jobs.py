@@ -26,6 +26,12 @@ KILLED = -9
 EXAMPLE = ROOT / "docs" / "examples" / "payments.py"
 
 by_job = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# A job of its own starts Spark twice when it is killed: the gate does that with one, and `make test-long` with all.
+IN_THE_GATE = "pagerank"
+by_job_and_long = pytest.mark.parametrize(
+    "case", [case if case.name == IN_THE_GATE else pytest.param(case, marks=pytest.mark.long) for case in CASES],
+    ids=lambda case: case.name,
+)  # fmt: skip
 needs_spark = [
     pytest.mark.ray, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600),
     # py4j leaves its sockets to the garbage collector.
@@ -106,7 +112,7 @@ class TestOnSpark:
         assert read(output / "totals", "customer").to_dict("list") == {"customer": ["ada", "bob"], "cents": [3, 8]}
         assert reasons(output) == [("payments.csv", "its cents is not a whole number")]
 
-    @by_job
+    @by_job_and_long
     def test_killed_driver_is_started_again_and_does_nothing_twice(
         self, case: Case, here: Here, inputs: dict[str, Path], tmp_path: Path
     ) -> None:
@@ -126,6 +132,7 @@ class TestOnNodes:
     pytestmark = needs_spark
 
     @by_job
+    @pytest.mark.long
     def test_lost_node_takes_executor_and_actors_with_it_and_changes_nothing(
         self, case: Case, nodes: LocalNodes, inputs: dict[str, Path], tmp_path: Path
     ) -> None:

@@ -70,6 +70,7 @@ class TestOnACluster:
         with pytest.raises(AssertionError, match="Missing authentication token"):
             cluster.bash("ray job list", environment)
 
+    @pytest.mark.long
     def test_project_as_a_wheel_needs_no_working_directory(self, cluster: StartedCluster, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "."]
         subprocess.run([*command, "--wheel-dir", tmp_path], cwd=cluster.project, check=True, timeout=WHEEL_S)

@@ -75,6 +75,7 @@ def remove(path: str) -> None:
     os.unlink(path)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not may_mount(), reason="needs the right to mount")
 def test_partitions_on_another_machine_are_fetched_computed_again_and_removed(tmp_path: Path) -> None:
     text = tmp_path / "text"

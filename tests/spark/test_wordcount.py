@@ -105,6 +105,7 @@ class TestOnSpark:
         assert status == 0, printed
         assert files == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
 
+    @pytest.mark.long
     def test_full_disk_is_one_line_and_the_run_goes_on_once_there_is_room(
         self, address: str, texts: str, small_disk: Path
     ) -> None:
