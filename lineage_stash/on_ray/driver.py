@@ -22,6 +22,7 @@ from lineage_stash.core.frontier import covers
 from lineage_stash.core.history import History
 from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId, Ref
 from lineage_stash.core.peer import Peer
+from lineage_stash.core.rope import weigh
 from lineage_stash.on_ray import payloads, services
 from lineage_stash.on_ray.control_plane import ControlPlaneAway
 from lineage_stash.on_ray.errors import LineageLost
@@ -164,7 +165,7 @@ class Driver(Runtime):
     def prepare_submission(self, payload: bytes, callee: PeerId | None) -> None:
         """Look at the network now and then, and wait while too much is under way."""
         self.submitted += 1
-        if self.submitted % LOOK_EVERY_CALLS == 0 or len(payload) > LARGE_BYTES or self.stopped is not None:
+        if self.submitted % LOOK_EVERY_CALLS == 0 or weigh(payload) > LARGE_BYTES or self.stopped is not None:
             self._make_room(callee)
 
     def _make_room(self, callee: PeerId | None) -> None:

@@ -17,7 +17,10 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("small_
 PATIENCE_S = 120.0
 STASH_CAP_BYTES = 200_000
 BUFFER_CAP_BYTES = 4_000_000
-PAYLOAD_BYTES = 100_000
+SENT_BYTES = 20_000_000
+PLAIN_BYTES = 100_000
+SHARED_BYTES = 400_000
+"""What is large lies in shared memory until it is put on disk."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +47,7 @@ class Sink:
         self.uncopyable = open(os.devnull)  # noqa: SIM115 - that is the point
 
     def take(self, payload: bytes) -> int:
-        assert len(payload) == PAYLOAD_BYTES
+        assert payload == payload[:1] * len(payload)
         self.count += 1
         return self.count
 
@@ -53,8 +56,8 @@ class Sink:
 class Source:
     """Sends more than it can keep in memory."""
 
-    def send(self, sink: "ray.ActorHandle", count: int) -> list[int]:
-        return ray.get([sink.take.remote(bytes([number % 256]) * PAYLOAD_BYTES) for number in range(count)])
+    def send(self, sink: "ray.ActorHandle", count: int, size: int) -> list[int]:
+        return ray.get([sink.take.remote(bytes([number % 256]) * size) for number in range(count)])
 
     def buffers(self) -> dict[str, int]:
         runtime = current()
@@ -111,12 +114,14 @@ def is_stalled(refs: list["ray.ObjectRef"]) -> bool:
     return len(refs) == before
 
 
-def test_payloads_that_nobody_covers_are_put_on_disk_and_a_recovery_takes_them_from_there() -> None:
+@pytest.mark.parametrize("size", [PLAIN_BYTES, SHARED_BYTES])
+def test_payloads_that_nobody_covers_are_put_on_disk_and_a_recovery_takes_them_from_there(size: int) -> None:
     source, sink = Source.remote(), Sink.remote()
-    assert ray.get(source.send.remote(sink, 200), timeout=PATIENCE_S)[-1] == 200
+    count = SENT_BYTES // size
+    assert ray.get(source.send.remote(sink, count, size), timeout=PATIENCE_S)[-1] == count
     inject.wait_until(lambda: ray.get(source.buffers.remote())["on_disk"] > 0, "payloads on disk")
     buffers = ray.get(source.buffers.remote())
-    assert buffers["kept"] >= 200 * PAYLOAD_BYTES, "the callee never checkpoints: all is kept"
+    assert buffers["kept"] >= SENT_BYTES, "the callee never checkpoints: all is kept"
     assert buffers["in_memory"] <= BUFFER_CAP_BYTES
     inject.kill_process(sink)
-    assert ray.get(source.send.remote(sink, 10), timeout=PATIENCE_S)[-1] == 210
+    assert ray.get(source.send.remote(sink, 10, size), timeout=PATIENCE_S)[-1] == count + 10
