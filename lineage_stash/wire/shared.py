@@ -7,6 +7,7 @@ more, and the death of one process takes nothing from the others.
 Rules:
 - It is sealed before anybody gets it: nobody can change, shorten or lengthen it. One that comes from another process is
   looked at before it is used: what is not sealed, or not as long as was said, is refused.
+- A forked child, which may have closed the descriptors that it has inherited, closes none of these again.
 - Descriptors are scarce, so a process holds at most so many of these; what is more is plain bytes.
 """
 
@@ -34,6 +35,7 @@ class Shared(mmap.mmap):
     """Bytes in memory that never change, and the descriptor to give away."""
 
     descriptor: int
+    process: int
     count = 0
     """How many this process holds."""
 
@@ -71,11 +73,12 @@ class Shared(mmap.mmap):
     def _of(cls, descriptor: int, size: int) -> Self:
         made = cls(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ)
         made.descriptor = descriptor
+        made.process = os.getpid()
         Shared.count += 1
         return made
 
     def __del__(self) -> None:
-        if hasattr(self, "descriptor"):
+        if hasattr(self, "descriptor") and self.process == os.getpid():
             os.close(self.descriptor)
             Shared.count -= 1
 

@@ -42,6 +42,19 @@ def test_shared_memory_is_the_pieces_in_order_and_cannot_be_changed() -> None:
         os.ftruncate(made.descriptor, 1)
 
 
+def test_forked_child_that_has_closed_its_descriptors_closes_no_others_in_their_place() -> None:
+    made = made_of(b"large")
+    child = os.fork()
+    if not child:
+        os.close(made.descriptor)
+        other = os.open("/dev/null", os.O_RDONLY)
+        is_reused = other == made.descriptor
+        del made
+        os._exit(0 if is_reused and os.fstat(other) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert os.fstat(made.descriptor).st_size == 5
+
+
 def test_shared_memory_comes_over_a_unix_socket_as_the_same_memory(make_side: SideMaker, tmp_path: Path) -> None:
     server, client = make_side("server"), make_side("client")
     _, ours = opened(server, client, server.loop.listen(f"unix:{tmp_path}/socket"))
