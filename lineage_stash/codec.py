@@ -32,7 +32,7 @@ from lineage_stash.core.events import Decided, GatherAnswered, GatherAsked, Susp
 from lineage_stash.core.history import Beginning, Decision
 from lineage_stash.core.ids import NOBODY, Epoch, Incarnation, Index, Member, NodeId, PeerId, Ref, Round
 from lineage_stash.core.parcels import Parcel, ParcelsFrom, ParcelsTo
-from lineage_stash.core.rope import cut, pieces_of, weigh, whole
+from lineage_stash.core.rope import Rope, cut, pieces_of, weigh, whole
 from lineage_stash.store import contract
 
 VERSION = 3
@@ -789,7 +789,7 @@ def _put_together(number: int, names: Names, fields: Any) -> bytes | tuple[bytes
     pieces: list[bytes] = []
     lengths: list[int] = []
     for blob in names.blobs:
-        own = blob if isinstance(blob, tuple) else pieces_of(blob)
+        own = blob if isinstance(blob, tuple) else pieces_of(blob) if isinstance(blob, Rope) else (blob,)
         pieces.extend(own)
         lengths.append(sum(map(len, own)))
     body = _encode((number, names.peers, fields, lengths))
