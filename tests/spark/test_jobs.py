@@ -26,12 +26,6 @@ KILLED = -9
 EXAMPLE = ROOT / "docs" / "examples" / "payments.py"
 
 by_job = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-# A job of its own starts Spark twice when it is killed: the gate does that with one, and `make test-long` with all.
-IN_THE_GATE = "pagerank"
-by_job_and_long = pytest.mark.parametrize(
-    "case", [case if case.name == IN_THE_GATE else pytest.param(case, marks=pytest.mark.long) for case in CASES],
-    ids=lambda case: case.name,
-)  # fmt: skip
 needs_spark = [
     pytest.mark.ray, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600),
     # py4j leaves its sockets to the garbage collector.
@@ -88,6 +82,7 @@ class TestOnSpark:
     pytestmark = needs_spark
 
     @by_job
+    @pytest.mark.long
     def test_nobody_is_killed_and_the_output_is_the_truth(
         self, case: Case, here: Here, inputs: dict[str, Path]
     ) -> None:
@@ -112,7 +107,8 @@ class TestOnSpark:
         assert read(output / "totals", "customer").to_dict("list") == {"customer": ["ada", "bob"], "cents": [3, 8]}
         assert reasons(output) == [("payments.csv", "its cents is not a whole number")]
 
-    @by_job_and_long
+    @by_job
+    @pytest.mark.long
     def test_killed_driver_is_started_again_and_does_nothing_twice(
         self, case: Case, here: Here, inputs: dict[str, Path], tmp_path: Path
     ) -> None:

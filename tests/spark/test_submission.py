@@ -86,6 +86,7 @@ class TestOnACluster:
         assert str(ROOT / "raydp_jobs") not in printed
         assert counts_in(output) == truth(lines=100)
 
+    @pytest.mark.long
     def test_stopped_job_ends_with_its_spark_and_is_resumed_under_its_submission_id(
         self, cluster: StartedCluster, tmp_path: Path
     ) -> None:

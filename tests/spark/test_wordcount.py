@@ -80,6 +80,7 @@ class TestOnSpark:
         assert "kill -9: actor" in printed
         assert counts_in(tmp_path / "out") == truth()
 
+    @pytest.mark.long
     def test_killed_master_costs_another_application_and_changes_nothing(
         self, address: str, texts: str, tmp_path: Path
     ) -> None:
