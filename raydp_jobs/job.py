@@ -66,11 +66,11 @@ class Job:
                 self._steps += 1
                 self._failures.after(self._steps)
 
-    def write_parts(self, name: str, refs: Sequence[Any]) -> int:
-        """Write tables as the files of one folder, without those that are empty; how many rows these have."""
+    def write_parts(self, name: str, parts: Sequence[Any]) -> int:
+        """Write tables, or those that refs stand for, as the files of one folder, without empty ones; how many rows."""
         rows = 0
-        for number, ref in enumerate(refs):
-            table = ray.get(ref)
+        for number, part in enumerate(parts):
+            table = ray.get(part) if isinstance(part, ray.ObjectRef) else part
             rows += table.num_rows
             if table.num_rows:
                 self.output.write(f"{name}/{number:05}.parquet", table)

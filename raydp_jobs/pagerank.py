@@ -27,7 +27,7 @@ import lineage_stash as ray
 from lineage_stash.on_spark import spark_stage
 from raydp_jobs.inputs import Inputs
 from raydp_jobs.job import Job, Summary, make_parser, run_job
-from raydp_jobs.tables import Column, bad_of, check_columns, is_text, lines_of, table_of
+from raydp_jobs.tables import Column, bad_of, check_columns, is_text, lines_of, table_of, union_of
 
 EDGE = (Column("source"), Column("target"))
 NO_EDGES = pa.schema([("source", pa.string()), ("target", pa.string()), ("owner", pa.int32())]).empty_table()
@@ -45,7 +45,7 @@ def rows_of(spark: SparkSession, inputs: Inputs) -> DataFrame:
                                    reason.alias("reason")))  # fmt: skip
     if inputs.tables:
         frames.append(table_of(spark, inputs.tables, EDGE))
-    return frames[0] if len(frames) == 1 else frames[0].union(frames[1])
+    return union_of(frames)
 
 
 @spark_stage
@@ -175,8 +175,7 @@ def find_ranks(job: Job) -> Summary:
     vertices = sum(ray.get([ranker.meet.remote(*part) for ranker, part in zip(rankers, told, strict=True)]))
     iterations, change = iterate(job, rankers, vertices) if vertices else (0, 0.0)
     tables = ray.get([ranker.table.remote() for ranker in rankers]) if vertices else []
-    for number, table in enumerate(tables):
-        job.output.write(f"ranks/{number:05}.parquet", table)
+    job.write_parts("ranks", tables)
     top = pa.concat_tables([RANKS.empty_table(), *tables]).sort_by([("rank", "descending"), ("vertex", "ascending")])
     job.output.write("top.parquet", top.slice(0, given.top))
     return {"vertices": vertices, "edges": count, "bad_rows": job.write_parts("bad", bad), "iterations": iterations,

@@ -26,7 +26,7 @@ import lineage_stash as ray
 from lineage_stash.on_spark import spark_stage
 from raydp_jobs.inputs import Inputs
 from raydp_jobs.job import Job, Summary, make_parser, run_job
-from raydp_jobs.tables import Column, bad_of, check_columns, table_of
+from raydp_jobs.tables import Column, arrow_of, bad_of, check_columns, table_of
 
 EVENT = (Column("user"), Column("time", "timestamp"), Column("page"))
 TIME = pa.timestamp("us", "UTC")
@@ -105,16 +105,11 @@ class Visits:
         found = sorted([*self.closed, *still_open], key=lambda pair: (pair[0], pair[1].first))
         rows = [(user, session.first[0], session.last[0], session.events, len(session.pages), session.first[1],
                  session.last[1]) for user, session in found]  # fmt: skip
-        return _table(rows, SESSIONS)
+        return arrow_of(rows, SESSIONS)
 
     def too_late(self) -> pa.Table:
         """The events that came too late."""
-        return _table(sorted(self.late), LATE)
-
-
-def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
+        return arrow_of(sorted(self.late), LATE)
 
 
 def find_sessions(job: Job) -> Summary:

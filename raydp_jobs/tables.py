@@ -1,4 +1,5 @@
-"""Rows for Spark: lines of text, and tables of CSV and Parquet with typed columns; a bad row has a reason.
+"""Rows for Spark: lines of text, and tables of CSV and Parquet with typed columns; a bad row has a reason. And back:
+tables of Arrow of the rows that actors have.
 
 Rules:
 - No row is dropped in silence: one that cannot be used has a reason, and goes to `bad/` of the output as it was read.
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +64,7 @@ def lines_of(spark: SparkSession, files: Sequence[str]) -> DataFrame:
     if packed:
         read = spark.read.format("binaryFile").load(packed).select("path", "content")
         frames.append(read.mapInArrow(_make_unpacker(), "row string, file string"))
-    return _all_of(frames)
+    return union_of(frames)
 
 
 def table_of(spark: SparkSession, files: Sequence[str], columns: Sequence[Column], missing: str = "") -> DataFrame:
@@ -78,13 +80,24 @@ def table_of(spark: SparkSession, files: Sequence[str], columns: Sequence[Column
         row = f.to_json(f.struct(*[f.col(f"`{name}`") for name in read.columns])).alias("row")
         untyped = read.select(*values, f.col("_metadata.file_path").alias("file"), row)
         frames.append(_typed(untyped, columns, f.lit(None)))
-    return _all_of(frames)
+    return union_of(frames)
 
 
 def bad_of(rows: DataFrame) -> DataFrame:
     """The bad rows among some, as they are written aside."""
     shown = f.decode(f.substring(f.col("row").cast("binary"), 1, LONGEST_SHOWN), "UTF-8")
     return rows.where("reason is not null").select("file", "reason", shown.alias("row"))
+
+
+def union_of(frames: Sequence[DataFrame]) -> DataFrame:
+    """The rows of all frames, those of the first one first."""
+    return reduce(DataFrame.union, frames)
+
+
+def arrow_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    """Rows as a table; there may be none."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.table([pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema)
 
 
 def is_text(column: str) -> SparkColumn:
@@ -124,10 +137,6 @@ def _typed(untyped: DataFrame, columns: Sequence[Column], wrong: SparkColumn) ->
             reasons.append(f.when(is_other, f"its {column.name} is not {KINDS[column.kind]}"))
     typed = [f.col(f"`{column.name}`").cast(column.kind).alias(column.name) for column in columns]
     return untyped.select(*typed, "file", "row", f.coalesce(*reasons).alias("reason"))
-
-
-def _all_of(frames: Sequence[DataFrame]) -> DataFrame:
-    return reduce(DataFrame.union, frames)
 
 
 def _by_header(files: Sequence[str]) -> dict[str, list[str]]:

@@ -217,7 +217,7 @@ def test_same_thing_is_always_the_same_bytes(thing: Any) -> None:
 def test_frame_in_a_larger_buffer_is_read_in_place(thing: Any) -> None:
     frame = encode(thing)
     assert decode(memoryview(b"before" + frame + b"after")[6 : 6 + len(frame)]) == thing  # type: ignore[arg-type]
-    assert decode(bytearray(frame)) == thing  # type: ignore[arg-type]
+    assert decode(memoryview(bytearray(frame))) == thing
 
 
 def test_gap_between_seqnos_starts_another_run() -> None:
