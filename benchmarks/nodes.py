@@ -21,7 +21,8 @@ from lineage_stash.on_ray.api import current
 from lineage_stash.on_ray.node_agent import agent_name
 from lineage_stash.on_ray.registry import Place
 from lineage_stash.testing import inject
-from lineage_stash.testing.inject_nodes import LocalNodes, is_running, local_nodes
+from lineage_stash.testing.inject_nodes import LocalNodes, local_nodes
+from lineage_stash.testing.signals import is_running
 
 PATIENCE_S = 120.0
 CALLS = 1000

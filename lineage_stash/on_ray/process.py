@@ -30,6 +30,7 @@ from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.links import NUMBER_BYTES, Kind, Link, Links
 from lineage_stash.on_ray.mail import SELDOM_PING_S, Mail
 from lineage_stash.on_ray.registry import COORDINATOR, REPLICAS, Place, Registry, own_node
+from lineage_stash.on_ray.tally import Tally
 from lineage_stash.shell import Shell, address_of
 from lineage_stash.store.quorum import Quorum
 from lineage_stash.wire.connection import Connection
@@ -141,6 +142,7 @@ class Process:
             self.place = self._listen(actor)
             self.awake_s = AWAKE_S
         self.shell: Shell | None = None
+        self.tally: Tally | None = None
         self._early: deque[bytes] = deque(maxlen=MOST_EARLY_FRAMES)
         self.store: Quorum | None = None
         self.on_control = on_control
@@ -281,10 +283,16 @@ class Process:
                 self._on_answer(link, body)
             elif kind == Kind.ASK and self.on_ask is not None:
                 self.on_ask(link, body)
-            elif kind == Kind.CONTROL and self.on_control is not None:
-                self.on_control(link, json.loads(body))
+            elif kind == Kind.CONTROL:
+                self._on_said(link, json.loads(body))
         except codec.FrameError as error:
             log.warning("dropped a frame from %s: %s", link.introduction, error)
+
+    def _on_said(self, link: Link, said: dict[str, Any]) -> None:
+        if "tally" in said and self.tally is not None:
+            link.send(Kind.CONTROL, json.dumps({"tally": self.tally.now()}).encode())
+        elif self.on_control is not None:
+            self.on_control(link, said)
 
     def _give_to_shell(self, _: Link, body: bytes) -> None:
         if self.shell is not None:

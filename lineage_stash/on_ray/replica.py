@@ -7,6 +7,7 @@ Rules:
   memory and was killed) says so in the registry and serves nobody: another one, with another number, takes its place.
 """
 
+import json
 import logging
 import os
 import shutil
@@ -224,8 +225,10 @@ class Keeper:
         asked = Asked(Epoch(epoch), memoryview(whole(body))[TICKET.size :])
         self._asked.append((link, body[:NUMBER_BYTES], Level(level), asked))
 
-    def _on_control(self, _: Link, said: dict[str, Any]) -> None:
+    def _on_control(self, link: Link, said: dict[str, Any]) -> None:
         """A slow or absent disk, for failure injection; or the end, because another one has taken over."""
         self.paused = bool(said.get("pause", self.paused))
         self.delay_s = float(said.get("delay_ms", self.delay_s * 1e3)) / 1e3
         self.retired = bool(said.get("retire", self.retired))
+        if "confirm" in said:
+            link.send(Kind.CONTROL, json.dumps({"pause": self.paused, "delay_ms": 1e3 * self.delay_s}).encode())

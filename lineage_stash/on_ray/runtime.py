@@ -30,6 +30,7 @@ from lineage_stash.on_ray.methods import STREAMING, Methods
 from lineage_stash.on_ray.process import Process
 from lineage_stash.on_ray.refs import WHOLE, Argument, ObjectRef, ObjectRefGenerator, opening, passing
 from lineage_stash.on_ray.spool import FileSpool
+from lineage_stash.on_ray.tally import Tally
 from lineage_stash.shell import Shell
 
 NOTHING = object()
@@ -83,6 +84,7 @@ class Runtime(ABC):
         assert process.store is not None
         process.shell = Shell(peer, transport=process.links, membership=process.registry, outside=self, executor=self,
                               store=process.store)  # fmt: skip
+        process.tally = Tally(peer, process.shell)
         process.on_message = self._on_message
         process.on_arrival = self.dispatcher.on_arrival
         process.on_ticked = self.on_ticked

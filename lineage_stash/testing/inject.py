@@ -6,26 +6,23 @@ For tests and benchmarks of your own programs, on the machine where their proces
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation
+from lineage_stash.cli.asking import ask
+from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, PeerId
 from lineage_stash.on_ray.api import ActorHandle, current
+from lineage_stash.on_ray.links import Kind
 from lineage_stash.on_ray.registry import COORDINATOR, REPLICAS, Place, replica_name
 from lineage_stash.shell import address_of
 from lineage_stash.store.contract import ReplicaId
+from lineage_stash.testing.signals import UP_WITHIN_S, is_running, status_of, wait_until
 
-UP_WITHIN_S = 60.0
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = UP_WITHIN_S) -> None:
-    """Wait on a condition, and say what it was if it does not come true."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {timeout_s:g} s")
-        time.sleep(0.01)
+__all__ = [
+    "coordinator_pid", "disturb_replica", "disturb_store", "is_running", "is_store_whole", "kill_process", "life_of",
+    "pid_of", "pid_of_peer", "processes_of_services", "processes_of_this_script", "recoveries_of", "replica_pid",
+    "replica_pids", "status_of", "wait_until",
+]  # fmt: skip
 
 
 def life_of(actor: ActorHandle) -> Incarnation:
@@ -35,16 +32,21 @@ def life_of(actor: ActorHandle) -> Incarnation:
 
 def pid_of(actor: ActorHandle) -> int:
     """The process that the present life of an actor lives in, once it has come up."""
+    return pid_of_peer(actor._peer)
+
+
+def pid_of_peer(peer: PeerId) -> int:
+    """The same for one of whom only the id is known."""
     registry = current().process.registry
     found: list[int] = []
 
     def has_come_up() -> bool:
-        place = registry.place_of(address_of(actor._peer, life_of(actor)))
+        place = registry.place_of(address_of(peer, registry.read_history().incarnation(peer)))
         if place is not None:
             found.append(place.pid)
         return place is not None
 
-    wait_until(has_come_up, f"a process of {actor!r}")
+    wait_until(has_come_up, f"a process of {peer}")
     return found[0]
 
 
@@ -85,20 +87,6 @@ def replica_pids() -> dict[ReplicaId, int]:
     return {replica: replica_pid(replica) for replica in current().process.registry.present_set().replicas}
 
 
-def is_running(pid: int) -> bool:
-    """Whether a process has not ended; one that nobody has waited for has."""
-    status = status_of(pid)
-    return status is not None and status[0] != "Z"
-
-
-def status_of(pid: int) -> list[str] | None:
-    """What the kernel says of a process, from its state on; None if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-
-
 def is_store_whole() -> bool:
     """Whether every replica that the store should have is there: one that is being replaced has no process yet."""
     registry = current().process.registry
@@ -114,6 +102,16 @@ def disturb_store(*, pause: bool = False, delay_ms: float = 0.0,
     with process.lock:
         for replica in disturbed:
             process.control(replica_name(replica), pause=pause, delay_ms=delay_ms)
+
+
+def disturb_replica(replica: ReplicaId, *, pause: bool, delay_ms: float) -> None:
+    """The same for one replica; returns when it has said that it is so."""
+    process = current().process
+    place, secret = process.registry.place_of(replica_name(replica)), process.plane.get("secret")
+    if place is None or secret is None:
+        raise LookupError(f"no {replica_name(replica)} is registered")
+    said = {"pause": pause, "delay_ms": delay_ms, "confirm": True}
+    ask(place.address_from(process.node), secret, Kind.CONTROL, json.dumps(said).encode(), within_s=UP_WITHIN_S)
 
 
 def processes_of_this_script() -> dict[str, int]:

@@ -5,14 +5,11 @@ A process belongs to a node if Ray has started it as a part of that node, or if 
 """
 
 import gc
-import os
-import signal
 import socket
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import ray
@@ -20,7 +17,8 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.cluster_utils import Cluster
 from ray.core.generated import autoscaler_pb2
 
-from lineage_stash.testing.inject import is_running, status_of, wait_until
+from lineage_stash.testing import signals
+from lineage_stash.testing.signals import with_descendants
 
 
 class LocalNodes:
@@ -54,6 +52,10 @@ class LocalNodes:
         """All nodes but the head that were not killed."""
         return [node.node_id for node in self._cluster.worker_nodes]
 
+    def running(self) -> list[str]:
+        """All nodes but the head that have processes."""
+        return [node for node in self.others if self.processes_of(node)]
+
     def add(self, **options: Any) -> str:
         """Start one more node."""
         with litter_forgotten():
@@ -69,8 +71,11 @@ class LocalNodes:
     def kill(self, *nodes: str) -> None:
         """`kill -9` all processes of nodes at once."""
         doomed = [pid for node in nodes for pid in self.processes_of(node)]
-        signal_all(doomed, signal.SIGKILL)
-        wait_until(lambda: not any(map(is_running, doomed)), "all processes of the nodes are gone")
+        signals.kill(doomed)
+        self.forget(*nodes)
+
+    def forget(self, *nodes: str) -> None:
+        """All processes of nodes were killed."""
         for node in [each for each in self._cluster.worker_nodes if each.node_id in nodes]:
             self._cluster.worker_nodes.remove(node)
             self._killed.append(node)
@@ -78,11 +83,11 @@ class LocalNodes:
     def stop(self, node: str) -> None:
         """Have a node stand still; nothing on it answers, and no connection ends."""
         self._stopped[node] = self.processes_of(node)
-        signal_all(self._stopped[node], signal.SIGSTOP)
+        signals.stop(self._stopped[node])
 
     def resume(self, node: str) -> None:
         """Have a node that stands still go on."""
-        signal_all(self._stopped.pop(node), signal.SIGCONT)
+        signals.resume(self._stopped.pop(node))
 
     def drain(self, node: str, within_s: float) -> None:
         """Let Ray know that a node is about to go, as a preemption notice does."""
@@ -95,6 +100,7 @@ class LocalNodes:
     def close(self) -> None:
         """End all of it."""
         ray.shutdown()
+        self.forget(*(set(self.others) - set(self.running())))
         for node in list(self._stopped):
             self.resume(node)
         with litter_forgotten():
@@ -128,28 +134,3 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def with_descendants(roots: list[int]) -> list[int]:
-    """Processes, and all that descend from them, as far as they run."""
-    children: dict[int, list[int]] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal() and (parent := parent_of(int(folder.name))) is not None:
-            children.setdefault(parent, []).append(int(folder.name))
-    found = list(roots)
-    for pid in found:  # grows meanwhile
-        found.extend(children.get(pid, ()))
-    return [pid for pid in found if is_running(pid)]
-
-
-def parent_of(pid: int) -> int | None:
-    """The parent of a process, unless it has ended."""
-    status = status_of(pid)
-    return None if status is None else int(status[1])
-
-
-def signal_all(pids: list[int], number: signal.Signals) -> None:
-    """Send a signal to processes, as far as they have not ended."""
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)

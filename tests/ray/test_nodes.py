@@ -15,7 +15,8 @@ from lineage_stash.on_ray.node_agent import agent_name
 from lineage_stash.on_ray.placing import SHUNNED
 from lineage_stash.shell import address_of
 from lineage_stash.testing import inject
-from lineage_stash.testing.inject_nodes import LocalNodes, is_running, local_nodes
+from lineage_stash.testing.inject_nodes import LocalNodes, local_nodes
+from lineage_stash.testing.signals import is_running
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -14,7 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lineage_stash.testing.inject_nodes import free_port, signal_all
+from lineage_stash.testing.inject_nodes import free_port
+from lineage_stash.testing.signals import signal_all
 from tests.spark.jobs import ROOT, printed_by, wait_for
 
 MARK = "LINEAGE_STASH_TESTED_CLUSTER"

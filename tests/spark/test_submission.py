@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lineage_stash.on_spark import processes
-from lineage_stash.testing.inject_nodes import signal_all
+from lineage_stash.testing.signals import signal_all
 from tests.spark.jobs import ROOT, WITHIN_S, counts_in, printed_by, truth, wait_for, write_texts
 from tests.spark.submitting import SUBMITS, StartedCluster, submission_lines
 

@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 import lineage_stash as ray
 from lineage_stash.on_ray.far_files import PARTITIONS, session_folder
 from lineage_stash.on_spark import spark_session
-from lineage_stash.testing.inject_nodes import signal_all, with_descendants
+from lineage_stash.testing.signals import signal_all, with_descendants
 from tests.spark.jobs import wait_for
 from tests.spark.test_stage import PATIENCE_S, WordCounter, truth, words
 
