@@ -17,6 +17,10 @@ PARTS = {
 }
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["report"]:
+        from benchmarks.suite.report import command
+
+        sys.exit(command.main(sys.argv[2:]))
     names = sys.argv[1:] or list(PARTS)
     unknown = [name for name in names if name not in PARTS]
     if unknown:

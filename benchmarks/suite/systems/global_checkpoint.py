@@ -1,0 +1,129 @@
+"""global-checkpoint: coordinated snapshots and a rollback of all, as Flink does it, on the same wire as the stash.
+
+Barriers from the driver every second by default, aligned at actors with several inputs; snapshots on the disk in the
+background; when an actor dies, all go back to the last complete checkpoint, in a warm spare process for the dead one,
+and the driver sends again. Calls without lineage travel over the same connections, in the same batches, with the same
+encoding, as those of the stash, so that a difference between the two is one of the protocols.
+"""
+
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import cloudpickle
+import ray
+
+from benchmarks.suite.records import Lineage, Recovery
+from benchmarks.suite.systems.base import Guarantee
+from benchmarks.suite.systems.global_checkpoint_driver import Driver
+from benchmarks.suite.systems.global_checkpoint_handles import Handle, adopt, get
+from benchmarks.suite.systems.global_checkpoint_host import Host, Settings
+
+INTERVAL_S = 1.0
+"""Between checkpoints. The suite's other streaming systems have the same."""
+
+COME_UP_S = 60.0
+
+AT_ONCE = Guarantee(
+    "repeating",
+    "state exactly once; replies leave at once and are repeated after a rollback, where the driver drops them by "
+    "number: the same ones, unless actors are not deterministic or callers race",
+)
+HELD = Guarantee("precise", "state exactly once; replies are held until a complete checkpoint covers them: once")
+
+
+class GlobalCheckpoint:
+    """A System."""
+
+    name = "global-checkpoint"
+
+    def __init__(self, variant: str = "") -> None:
+        """`interval_s=1` between checkpoints; `output=held` holds replies until one covers them."""
+        options = dict(part.split("=", 1) for part in variant.split(",") if part)
+        self._interval_s = float(options.pop("interval_s", INTERVAL_S))
+        self._holds_output = options.pop("output", "at-once") == "held"
+        if options:
+            raise ValueError(f"{self.name} has no option {', '.join(options)}; it has interval_s and output")
+        self.guarantee = HELD if self._holds_output else AT_ONCE
+        self.driver: Driver
+        self._hosts: list[Any] = []
+        self._started_at = 0.0
+        self._folder = ""
+        self._settings: Settings
+
+    def start(self, *, store_delay_ms: float = 0.0) -> None:
+        """Bring up a Ray of its own, and a spare."""
+        self._started_at = time.monotonic()
+        self._folder = tempfile.mkdtemp(prefix="global-checkpoint-")
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+        secret = secrets.token_bytes(32)
+        self.driver = Driver(secret, interval_s=self._interval_s, holds_output=self._holds_output,
+                             start_host=self._start_host)  # fmt: skip
+        self._settings = Settings(self.driver.station.address, secret, self._folder, store_delay_ms / 1e3)
+        adopt(self.driver)
+        self._start_host()
+
+    def _start_host(self) -> None:
+        """Have another spare."""
+        host = ray.remote(Host).options(num_cpus=0).remote(self._settings)
+        host.run.remote()
+        self._hosts.append(host)
+
+    def stop(self) -> None:
+        """End all that was started."""
+        self.driver.close()
+        adopt(None)
+        self._hosts.clear()
+        ray.shutdown()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def actor(self, kind: type, *arguments: Any, name: str) -> Any:
+        """Create an actor, and wait until it is there."""
+        self._start_host()  # the actor takes the spare that is there
+        member = self.driver.create(name, cloudpickle.dumps((kind, arguments)))
+        deadline = time.monotonic() + COME_UP_S
+        while member.failure is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{name} did not come up within {COME_UP_S:g} s")
+            self.driver.station.wait()
+        if member.failure:
+            raise RuntimeError(f"{name} could not be constructed:\n{member.failure}")
+        return Handle(name)
+
+    def get(self, refs: Sequence[Any], timeout_s: float) -> list[Any]:
+        """The replies."""
+        replies: list[Any] = get(list(refs), timeout_s)
+        return replies
+
+    def pid_of(self, name: str) -> int:
+        """The process that an actor lives in now."""
+        deadline = time.monotonic() + COME_UP_S
+        while time.monotonic() < deadline:
+            host = self.driver.members[name].host
+            if host is not None:
+                return host.pid
+            self.driver.station.wait()
+        raise TimeoutError(f"{name} has no process")
+
+    def recoveries(self, since: float) -> list[Recovery]:
+        """Those since a moment of `time.time()`, with seconds from then."""
+        over = [rollback for rollback in self.driver.rollbacks if rollback.noticed_at >= since]
+        return [recovery for rollback in over for recovery in rollback.recoveries(since)]
+
+    def lineage(self) -> Lineage | None:
+        """Snapshots count as what is flushed: no other lineage is written."""
+        driver = self.driver
+        return Lineage(
+            calls=driver.calls, forwarded_entries=0, forwarded_bytes=0, flushed_entries=driver.snapshots,
+            flushed_bytes=driver.snapshot_bytes, seconds=time.monotonic() - self._started_at,
+        )  # fmt: skip
+
+    def processes(self) -> dict[str, int]:
+        """The driver, the actors, and the spare."""
+        hosts = {name: member.host.pid for name, member in self.driver.members.items() if member.host is not None}
+        spares = {f"spare-{number}": spare.pid for number, spare in enumerate(list(self.driver.spares))}
+        return {"driver": os.getpid(), **hosts, **spares}

@@ -1,0 +1,149 @@
+"""Snapshots of the global-checkpoint system: the state of one actor, copied, written and read back.
+
+Rules:
+- A copy is of the moment it was asked for. Small states are pickled in place; one that takes longer than a fork is
+  pickled, written and synced by a forked child, so that the actor goes on at once.
+- A snapshot has its final name only when it is on the disk. Writing never holds up the actor: a thread does it.
+- The state of an object is what it pickles by: `__getstate__` and `__setstate__` count.
+"""
+
+import os
+import pickle
+import struct
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import cloudpickle
+
+from lineage_stash.wire.loop import Loop
+
+IN_PLACE_S = 0.002
+"""A fork of a Ray worker takes about this long."""
+
+REPORT = struct.Struct("<?dQ")
+
+Saved = Callable[[int, int], None]
+"""Told of a snapshot that is on the disk: its checkpoint, and how many bytes it is."""
+
+
+def pack_state(instance: object) -> bytes:
+    """The state of an object as bytes."""
+    state = instance.__getstate__()
+    if type(instance).__module__ != "__main__":
+        with suppress(pickle.PicklingError, AttributeError, TypeError):
+            return pickle.dumps(state, protocol=pickle.HIGHEST_PROTOCOL)
+    return bytes(cloudpickle.dumps(state, protocol=pickle.HIGHEST_PROTOCOL))
+
+
+def unpack_state(kind: type, content: bytes) -> Any:
+    """An object of a class with this state."""
+    state = pickle.loads(content)
+    instance: Any = object.__new__(kind)
+    if hasattr(instance, "__setstate__"):
+        instance.__setstate__(state)
+        return instance
+    plain, slots = state if isinstance(state, tuple) else (state, None)
+    for name, value in {**(plain or {}), **(slots or {})}.items():
+        setattr(instance, name, value)
+    return instance
+
+
+def write(path: Path, content: bytes) -> None:
+    """Put bytes on the disk, whole or not at all."""
+    partial = path.with_suffix(".partial")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    partial.rename(path)
+
+
+class Snapshots:
+    """Copies of one actor's state, in a folder."""
+
+    def __init__(self, folder: Path, actor: str, delay_s: float, loop: Loop, on_saved: Saved) -> None:
+        self._stem = "".join(letter if letter.isalnum() else f"_{ord(letter):x}_" for letter in actor)
+        self._folder = folder
+        self._delay_s = delay_s
+        self._loop = loop
+        self._on_saved = on_saved
+        self._pickling_s: float | None = None
+        self._to_write: SimpleQueue[tuple[int, bytes, int]] = SimpleQueue()
+        threading.Thread(target=self._write_all, name="snapshots", daemon=True).start()
+
+    def path(self, checkpoint: int) -> Path:
+        """Where a snapshot is."""
+        return self._folder / f"{self._stem}-{checkpoint}.state"
+
+    def read(self, kind: type, checkpoint: int) -> Any:
+        """The object as it was."""
+        return unpack_state(kind, self.path(checkpoint).read_bytes())
+
+    def take(self, instance: object, checkpoint: int, completed: int) -> None:
+        """Copy the state as it is now; those older than the last complete checkpoint are removed later."""
+        if self._pickling_s is not None and self._pickling_s >= IN_PLACE_S:
+            self._take_in_child(instance, checkpoint, completed)
+            return
+        started = time.monotonic()
+        content = pack_state(instance)
+        self._pickling_s = time.monotonic() - started
+        self._to_write.put((checkpoint, content, completed))
+
+    def _write_all(self) -> None:
+        while True:
+            checkpoint, content, completed = self._to_write.get()
+            write(self.path(checkpoint), content)
+            self._finish(checkpoint, len(content), completed)
+
+    def _finish(self, checkpoint: int, size: int, completed: int) -> None:
+        if self._delay_s:
+            time.sleep(self._delay_s)  # a store that is farther away than this disk
+        self._loop.post(lambda: self._on_saved(checkpoint, size))
+        for path in self._folder.glob(f"{self._stem}-*.state"):
+            if int(path.stem.rpartition("-")[2]) < completed:
+                path.unlink(missing_ok=True)
+
+    def _take_in_child(self, instance: object, checkpoint: int, completed: int) -> None:
+        done, told = os.pipe()
+        child = os.fork()
+        if child == 0:
+            self._be_the_child(instance, checkpoint, told)
+        os.close(told)
+
+        def wait_for_child() -> None:
+            report = os.read(done, REPORT.size)
+            os.close(done)
+            with suppress(ChildProcessError):  # somebody reaps all children of this process
+                os.waitpid(child, 0)
+            if len(report) == REPORT.size:
+                is_done, self._pickling_s, size = REPORT.unpack(report)
+                if is_done:
+                    self._finish(checkpoint, size, completed)
+
+        threading.Thread(target=wait_for_child, name="snapshot", daemon=True).start()
+
+    def _be_the_child(self, instance: object, checkpoint: int, told: int) -> None:
+        """Pickle, write, report and end; a killed parent must look dead at once, so nothing of it is kept open."""
+        is_done, pickling_s, size = False, IN_PLACE_S, 0
+        try:
+            for name in os.listdir("/proc/self/fd"):
+                if int(name) > 2 and int(name) != told:
+                    with suppress(OSError):  # it was the one that the folder was read through
+                        os.close(int(name))
+            started = time.monotonic()
+            content = pack_state(instance)
+            pickling_s, size = time.monotonic() - started, len(content)
+            write(self.path(checkpoint), content)
+            is_done = True
+        finally:
+            os.write(told, REPORT.pack(is_done, pickling_s, size))
+            os._exit(0)

@@ -1,0 +1,175 @@
+"""The rules of the global-checkpoint system that need no process: batching, alignment, snapshots, rollbacks."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.suite.systems.global_checkpoint import GlobalCheckpoint
+from benchmarks.suite.systems.global_checkpoint_alignment import SOURCE, Alignment, has_cycle, inputs_of
+from benchmarks.suite.systems.global_checkpoint_channel import WINDOW, Channel
+from benchmarks.suite.systems.global_checkpoint_frames import Parcel, pack, pack_words, unpack, unpack_words
+from benchmarks.suite.systems.global_checkpoint_handles import Handle, Ref, adopt, get
+from benchmarks.suite.systems.global_checkpoint_rollback import Rollback
+from benchmarks.suite.systems.global_checkpoint_snapshots import pack_state, unpack_state, write
+from lineage_stash.core.rope import rope, whole
+from lineage_stash.on_ray import payloads
+
+
+class Slotted:
+    __slots__ = ("count", "handle")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.handle = Handle("other")
+
+
+class Counted:
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+
+def submitted(channel: Channel, *calls: bytes) -> list[Ref]:
+    refs = [Ref() for _ in calls]
+    for call, ref in zip(calls, refs, strict=True):
+        channel.submit(call, ref)
+    return refs
+
+
+@pytest.mark.parametrize("items", [[], [b"one"], [b"one", b"", b"three"], [rope(b"large", [(2, b"part")]), b"small"]])
+def test_parcel_is_the_same_after_the_wire(items: list[bytes]) -> None:
+    body = pack(Parcel(3, 7, 2, 40, items))
+    pieces = body if isinstance(body, tuple) else (body,)
+    found = unpack(b"".join(bytes(piece) for piece in pieces))
+    assert found[:4] == (3, 7, 2, 40)
+    assert [whole(item) for item in found.items] == [whole(item) for item in items]
+
+
+def test_words_are_the_same_after_the_wire() -> None:
+    assert unpack_words(pack_words("barrier", checkpoint=4)) == ("barrier", {"checkpoint": 4})
+
+
+def test_busy_channel_gathers_calls_until_a_frame_is_acknowledged() -> None:
+    channel = Channel(retains=False)
+    for number in range(WINDOW):
+        submitted(channel, b"call")
+        assert channel.has_room
+        assert channel.take() == (number, [b"call"])
+    submitted(channel, b"eighth", b"ninth")
+    assert not channel.has_room
+    channel.acknowledge(1)
+    assert channel.has_room
+    assert channel.take() == (WINDOW, [b"eighth", b"ninth"])
+
+
+def test_rewound_channel_sends_again_what_no_checkpoint_covers_and_drops_repeated_replies() -> None:
+    channel = Channel(retains=True)
+    refs = submitted(channel, b"0", b"1", b"2", b"3")
+    channel.take()
+    assert [number for number, _, _ in channel.settle(0, [b"a", b"b", b"c"])] == [0, 1, 2]
+    channel.truncate(2)
+    assert channel.rewind(2) == 2
+    assert channel.take() == (2, [b"2", b"3"])
+    assert channel.settle(2, [b"c", b"d"]) == [(3, refs[3], b"d")]
+    assert (channel.repeated, channel.is_answered, channel.retained_bytes) == (1, True, 2)
+    with pytest.raises(AssertionError, match="not retained"):
+        channel.rewind(1)
+
+
+def test_held_reply_that_did_not_happen_is_awaited_again() -> None:
+    channel = Channel(retains=True)
+    (ref,) = submitted(channel, b"0")
+    channel.take()
+    (settled,) = channel.settle(0, [b"first"])
+    channel.reopen(settled[0], settled[1])
+    channel.rewind(0)
+    assert channel.settle(0, [b"second"]) == [(0, ref, b"second")]
+
+
+def test_snapshot_waits_for_the_barriers_of_all_inputs_and_holds_what_is_behind_them() -> None:
+    alignment: Alignment[str] = Alignment(0)
+    assert alignment.announce(1, ["upstream", SOURCE]) == []
+    assert alignment.admit(1, "behind the source's barrier") == []
+    assert alignment.admit(0, "before the upstream's barrier") == ["before the upstream's barrier"]
+    assert alignment.pass_barrier(1, "upstream") == [(1, ["behind the source's barrier"])]
+    assert alignment.admit(1, "later") == ["later"]
+
+
+def test_barrier_of_an_input_that_comes_before_the_sources_is_kept() -> None:
+    alignment: Alignment[str] = Alignment(4)
+    assert alignment.pass_barrier(5, "upstream") == []
+    assert alignment.admit(5, "held") == []
+    assert alignment.announce(5, ["upstream"]) == [(5, ["held"])]
+
+
+def test_checkpoint_that_was_given_up_does_not_hold_up_the_next() -> None:
+    alignment: Alignment[str] = Alignment(0)
+    assert alignment.announce(1, ["upstream"]) == []
+    assert alignment.announce(2, ["upstream"]) == []
+    assert alignment.pass_barrier(1, "upstream") == [(1, [])]
+    assert alignment.pass_barrier(2, "upstream") == [(2, [])]
+
+
+def test_cycles_are_told_from_joins() -> None:
+    joined = {("a", "c"), ("b", "c"), ("a", "b")}
+    assert not has_cycle(joined)
+    assert inputs_of("c", joined) == {SOURCE, "a", "b"}
+    assert has_cycle(joined | {("c", "a")})
+    assert has_cycle({("a", "a")})
+
+
+@pytest.mark.parametrize("kind", [Counted, Slotted])
+def test_state_is_the_same_after_a_snapshot(kind: type, tmp_path: Path) -> None:
+    path = tmp_path / "one.state"
+    write(path, pack_state(kind(7)))
+    assert unpack_state(kind, path.read_bytes()).count == 7
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_rollback_is_over_when_all_have_answered_what_they_had_been_asked() -> None:
+    rollback = Rollback(["a"], {"a": 5, "b": 0})
+    assert not rollback.note_restored("b")
+    assert rollback.note_restored("a")
+    assert not rollback.is_over({"a": 3, "b": 0})
+    assert rollback.note_replied("a", 5)
+
+
+def test_second_death_joins_a_rollback_and_keeps_its_time() -> None:
+    rollback = Rollback(["a"], {"a": 5, "b": 2})
+    rollback.note_restored("b")
+    joined = rollback.joined_by("b", {"a": 9, "b": 2, "c": 1})
+    joined.end()
+    assert joined.missing == {"a", "b", "c"}
+    assert joined.goals == {"a": 5, "b": 2, "c": 1}
+    assert [(each.peer, each.second) for each in joined.recoveries(rollback.noticed_at)] == [("a", 0.0), ("b", 0.0)]
+
+
+class Answering:
+    """A runtime that answers every call with its arguments."""
+
+    def submit(self, callee: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+        ref = Ref()
+        ref.reply = payloads.pack_value([callee, method, *args, *kwargs.values()])
+        return ref
+
+    def fetch(self, refs: object, timeout_s: float | None) -> None:
+        raise TimeoutError(f"{refs} within {timeout_s} s")
+
+
+def test_handles_and_refs_can_be_passed_on() -> None:
+    adopt(Answering())
+    try:
+        handle = pickle.loads(pickle.dumps(Handle("one")))
+        ref = handle.add.remote(2, by=3)
+        assert get(ref) == get(pickle.loads(pickle.dumps(ref))) == ["one", "add", 2, 3]
+        with pytest.raises(TimeoutError):
+            get([Ref()], 0.1)
+    finally:
+        adopt(None)
+
+
+def test_unknown_option_is_refused() -> None:
+    with pytest.raises(ValueError, match="no option pace"):
+        GlobalCheckpoint("pace=fast")
+    assert GlobalCheckpoint("output=held").guarantee.promised == "precise"
