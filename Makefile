@@ -20,7 +20,7 @@ SLOWEST := --durations=10
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup compiled check lint format test test-pure test-failures test-long test-services simulate chaos mutants demo bench clean
+.PHONY: help setup compiled check lint format test test-pure test-failures test-long test-services simulate chaos mutants demo bench peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,17 @@ demo: compiled ## words counted by Spark and actors while some of these are kill
 
 bench: compiled ## measure: all, or PART=core, store, checkpoint, replicated, nodes, tasks, graph, spark or ray
 	$(BIN)/python -m benchmarks $(PART)
+
+# What users would pick instead: a lock each, complete like ours, because their pins contradict each other and ours.
+PEERS := benchmarks/.peers
+PEER_STAMPS := $(patsubst benchmarks/suite/peers/%.lock,$(PEERS)/%/.stamp,$(wildcard benchmarks/suite/peers/*.lock))
+
+peers: setup $(PEER_STAMPS) ## make an environment for each competitor of the benchmark suite
+
+$(PEERS)/%/.stamp: benchmarks/suite/peers/%.lock
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	@touch $@
 
 clean: ## remove the environment, caches and build products
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
