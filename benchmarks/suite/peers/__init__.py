@@ -20,11 +20,11 @@ FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[2]
 ENVIRONMENTS = ROOT / "benchmarks" / ".peers"
 
-NAMES = ("pyflink", "bytewax")
-WITH_EFFECTS = ("pyflink",)
+NAMES = ("pyflink", "bytewax", "dbos", "spark")
+WITH_EFFECTS = ("pyflink", "dbos")
 """Those that can show when an output of theirs that is never repeated may be seen."""
 
-OURS: tuple[str, ...] = ()
+OURS = ("spark",)
 """Those that run in the environment of this project."""
 
 START_AND_STOP_S = 120.0

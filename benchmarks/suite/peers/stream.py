@@ -120,6 +120,8 @@ class Promise:
 def result(stream: Stream, rows: Iterable[Row], counts: dict[str, int], promise: Promise) -> dict[str, Any]:
     """What one run has measured, in the order in which messages were due."""
     ordered = sorted(rows)
+    if not ordered:
+        raise RuntimeError("nothing was counted before the time was up: it needs more seconds")
     timed = ordered if stream.rate else []
     return {
         "due_s": [round(stream.due_s(number), 6) for number, _, _ in timed],
