@@ -20,7 +20,7 @@ SLOWEST := --durations=10
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup compiled check lint format test test-pure test-failures test-long test-services simulate chaos mutants demo bench peers clean
+.PHONY: help setup compiled check lint format test test-pure test-failures test-long test-services simulate chaos mutants demo bench bench-full peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,8 +84,17 @@ mutants: setup ## how many schedules it takes to catch each forgotten rule, from
 demo: compiled ## words counted by Spark and actors while some of these are killed, and the result proved
 	RAY_ADDRESS=local $(BIN)/python -m raydp_jobs.demo
 
-bench: compiled ## measure: all, or PART=core, store, checkpoint, replicated, nodes, tasks, graph, spark or ray
+bench: compiled ## the suite's quick profile and its report: under 15 minutes; or PART=core, store, checkpoint, replicated, nodes, tasks, graph, spark, ray
+ifdef PART
 	$(BIN)/python -m benchmarks $(PART)
+else
+	-$(BIN)/python -m benchmarks suite --quick
+	$(BIN)/python -m benchmarks report
+endif
+
+bench-full: compiled ## the suite's full profile and its report: about an hour; what was measured already is not run again
+	-$(BIN)/python -m benchmarks suite --full
+	$(BIN)/python -m benchmarks report
 
 # What users would pick instead: a lock each, complete like ours, because their pins contradict each other and ours.
 PEERS := benchmarks/.peers

@@ -1,6 +1,10 @@
-"""`python -m benchmarks [PART ...]`: measure, each figure beside its bar; without a name, all of PARTS below."""
+"""`python -m benchmarks suite` measures this and other systems, and `report` draws that (`docs/benchmarks.md`).
+
+`python -m benchmarks [PART ...]` measures parts of this system, each figure beside its bar; without a name, all.
+"""
 
 import sys
+from importlib import import_module
 
 from benchmarks import against_ray, checkpoint_bytes, core_path, graph, nodes, replicated, spark, store_engines, tasks
 
@@ -16,11 +20,11 @@ PARTS = {
     "ray": against_ray.main,
 }
 
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["report"]:
-        from benchmarks.suite.report import command
+COMMANDS = {"suite": "benchmarks.suite.command", "report": "benchmarks.suite.report.command"}
 
-        sys.exit(command.main(sys.argv[2:]))
+if __name__ == "__main__":
+    if sys.argv[1:2] and sys.argv[1] in COMMANDS:
+        sys.exit(import_module(COMMANDS[sys.argv[1]]).main(sys.argv[2:]))
     names = sys.argv[1:] or list(PARTS)
     unknown = [name for name in names if name not in PARTS]
     if unknown:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from benchmarks.suite import peers
 from benchmarks.suite.records import Cell, Record
 
 STASH = "stash"
@@ -12,7 +13,7 @@ SYSTEMS = (
 )  # fmt: skip
 """In the order in which they are shown; others come after these."""
 
-RIVALS = ("pyflink", "bytewax", "dbos", "spark")
+RIVALS = peers.NAMES
 """Systems that run the stream by their own means, in environments of their own."""
 
 

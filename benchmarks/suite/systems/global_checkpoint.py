@@ -11,17 +11,19 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cloudpickle
 import ray
 
 from benchmarks.suite.records import Lineage, Recovery
-from benchmarks.suite.systems.base import Guarantee
+from benchmarks.suite.systems.base import Guarantee, killable, options_of
 from benchmarks.suite.systems.global_checkpoint_driver import Driver
 from benchmarks.suite.systems.global_checkpoint_handles import Handle, adopt, get
 from benchmarks.suite.systems.global_checkpoint_host import Host, Settings
+from benchmarks.suite.systems.global_checkpoint_station import TURN_S
+from lineage_stash.testing.failures import Targets
 
 INTERVAL_S = 1.0
 """Between checkpoints. The suite's other streaming systems have the same."""
@@ -40,14 +42,13 @@ class GlobalCheckpoint:
     """A System."""
 
     name = "global-checkpoint"
+    detections: tuple[type[BaseException], ...] = ()
 
     def __init__(self, variant: str = "") -> None:
         """`interval_s=1` between checkpoints; `output=held` holds replies until one covers them."""
-        options = dict(part.split("=", 1) for part in variant.split(",") if part)
-        self._interval_s = float(options.pop("interval_s", INTERVAL_S))
-        self._holds_output = options.pop("output", "at-once") == "held"
-        if options:
-            raise ValueError(f"{self.name} has no option {', '.join(options)}; it has interval_s and output")
+        options = options_of(variant, self.name, ("interval_s", "output"))
+        self._interval_s = float(options.get("interval_s", INTERVAL_S))
+        self._holds_output = options.get("output", "at-once") == "held"
         self.guarantee = HELD if self._holds_output else AT_ONCE
         self.driver: Driver
         self._hosts: list[Any] = []
@@ -98,6 +99,24 @@ class GlobalCheckpoint:
         """The replies."""
         replies: list[Any] = get(list(refs), timeout_s)
         return replies
+
+    def wait(self, refs: Sequence[Any], timeout_s: float) -> Sequence[Any]:
+        """Those that are answered or have failed."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            ready = [ref for ref in refs if ref.reply is not None]
+            left_s = deadline - time.monotonic()
+            if ready or left_s <= 0:
+                return ready
+            self.driver.station.wait(min(left_s, TURN_S))
+
+    def effect(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """It acts at once; what is held until a checkpoint covers it are the replies, if they are."""
+        return function
+
+    def targets(self) -> Targets:
+        """The actors."""
+        return killable(list(self.driver.members), self.pid_of)
 
     def pid_of(self, name: str) -> int:
         """The process that an actor lives in now."""

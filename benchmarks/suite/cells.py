@@ -1,0 +1,100 @@
+"""Cells: what the quick and the full profile run, each a workload on a system with its parameters and failures."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from benchmarks.suite import peers
+from benchmarks.suite.records import Cell
+
+OURS = ("stash", "plain", "ray-retry", "sync-log", "global-checkpoint")
+"""Systems that run the same workload code."""
+
+RIVALS = peers.NAMES
+
+PACED: dict[str, Any] = {"rate": 200}
+FLAT_OUT: dict[str, Any] = {"rate": 0}
+DELAYS_MS = (0, 1, 5, 100)
+KILL = "kill:actor:counter-1@50%"
+
+SURVIVED = (
+    "kill:actor:counter-0+counter-1@50%",
+    "stop:actor:counter-1@50%for2s",
+    "kill:replica:any@50%",
+    "pause:replica:all@40%for2s",
+    "slow:replica:all:100ms@40%for2s",
+    "kill:coordinator@40%, kill:actor:counter-1@50%",
+    "fill:disk@40%for2s",
+    "random:3:actor+replica@20%-80%",
+)
+"""Failures of stash alone, beside the kill of one actor, which all systems have."""
+
+
+def cell(workload: str, system: str, variant: str = "", failure: str = "", seed: int = 0, **parameters: Any) -> Cell:
+    """One cell."""
+    return Cell(workload=workload, system=system, variant=variant, failure=failure, seed=seed, parameters=parameters)
+
+
+def quick() -> list[Cell]:
+    """Some forty that tell most."""
+    return [*_rings(("stash", "sync-log")), cell("ring", "plain", store_delay_ms=0),
+            cell("ring", "global-checkpoint", store_delay_ms=0), *_calm((*OURS, *RIVALS)), *_failing(),
+            *_effects(), *_costs((1, 2, 4), (8,)), *_others((1, 10), ("stash", "plain"))]  # fmt: skip
+
+
+def full() -> list[Cell]:
+    """All that is worth a figure, each failure with three seeds."""
+    cells = [*_rings(OURS), *_calm((*OURS, *RIVALS)), *_effects(), *_costs((1, 2, 4), (2, 8, 16)),
+             *_others((1, 10, 100), ("stash", "plain", "ray-retry")), *_failing()]  # fmt: skip
+    cells += [
+        cell("wordcount", "stash", failure=failure, seed=seed, **PACED) for failure in SURVIVED for seed in (1, 2)
+    ]
+    cells += [cell("calls", system, calls_before=before) for system in ("stash", "plain") for before in (0, 100_000)]
+    return list({repr(one): one for one in cells}.values())
+
+
+def _rings(systems: Sequence[str]) -> Iterator[Cell]:
+    for system in systems:
+        for delay in DELAYS_MS:
+            yield cell("ring", system, store_delay_ms=delay)
+
+
+def _calm(systems: Sequence[str]) -> Iterator[Cell]:
+    for system in systems:
+        yield cell("wordcount", system, **PACED)
+    for system in systems:
+        if system != "dbos":  # it is made for steps of seconds, and is at its end at the paced rate
+            yield cell("wordcount", system, **FLAT_OUT)
+    yield cell("wordcount", "stash", "counted=1", **PACED)
+
+
+def _failing() -> Iterator[Cell]:
+    for system in OURS:
+        yield cell("wordcount", system, failure=KILL, **PACED)
+    for failure in SURVIVED:
+        yield cell("wordcount", "stash", failure=failure, **PACED)
+    yield cell("wordcount", "stash", "nodes=3", "kill:node:any@50%", **PACED)
+
+
+def _effects() -> Iterator[Cell]:
+    yield cell("effects", "stash")
+    yield cell("effects", "stash", failure="kill:actor:payer-0@50%")
+    yield cell("effects", "global-checkpoint", "output=held")
+    yield cell("effects", "pyflink")
+
+
+def _costs(bounds: Sequence[int], actors: Sequence[int]) -> Iterator[Cell]:
+    for system in ("stash", "plain"):
+        for count in (2, *actors):
+            yield cell("calls", system, actors=count)
+    for bound in (*bounds, "unlimited"):
+        yield cell("calls", "stash", f"max_failures={bound}", actors=2)
+    for level in ("memory", "remote"):
+        yield cell("calls", "stash", f"level={level}", actors=2)
+
+
+def _others(megabytes: Sequence[int], systems: Sequence[str]) -> Iterator[Cell]:
+    for system in systems:
+        for size in megabytes:
+            yield cell("allreduce", system, megabytes=size)
+        yield cell("graph", system)
+    yield cell("graph", "stash", failure="kill:actor:part-1@50%")
