@@ -1,9 +1,11 @@
 """Failures on purpose: `--kill actor@3` kills the process of an actor when three steps are done, to see it recover.
 
-For demonstrations and tests, on the machine where the processes run. A run that is resumed kills nothing a second time:
-what was killed when is in its log.
+For demonstrations and tests, on the machine where the processes run. Somebody is killed: one who is not there, because
+he has died before, is waited for, and who it was is told. A run that is resumed kills nothing a second time: what was
+killed when is in its log.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -56,14 +58,31 @@ class Failures:
                 self._kill(failure)
 
     def _kill(self, failure: Failure) -> None:
-        print(f"kill -9: {failure.victim}, after step {failure.step}", file=sys.stderr, flush=True)
         if failure.victim == DRIVER:
+            _tell(failure, os.getpid())
             os.kill(os.getpid(), signal.SIGKILL)
         elif failure.victim == ACTOR:
             for actor in self._actors()[:1]:
-                inject.kill_process(actor)
+                _tell(failure, inject.kill_process(actor))
         else:
-            for process in processes.find_processes():
-                if process.part == PARTS[failure.victim]:
-                    os.kill(process.pid, signal.SIGKILL)
-                    return
+            _tell(failure, _kill_one_of_spark(PARTS[failure.victim]))
+
+
+def _kill_one_of_spark(part: str) -> int:
+    """Kill a process of Spark's that has this part; its pid."""
+    killed: list[int] = []
+
+    def has_died() -> bool:
+        there = [process.pid for process in processes.find_processes() if process.part == part]
+        with contextlib.suppress(ProcessLookupError):
+            for pid in there[:1]:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+        return bool(killed)
+
+    inject.wait_until(has_died, f"a process of Spark that is its {part}")
+    return killed[0]
+
+
+def _tell(failure: Failure, pid: int) -> None:
+    print(f"kill -9: {failure.victim} {pid}, after step {failure.step}", file=sys.stderr, flush=True)

@@ -51,10 +51,21 @@ def pid_of_peer(peer: PeerId) -> int:
 
 
 def kill_process(actor: ActorHandle) -> int:
-    """`kill -9` the process of an actor; its pid. The actor goes on in another one."""
-    pid = pid_of(actor)
-    os.kill(pid, signal.SIGKILL)
-    return pid
+    """`kill -9` the process of an actor; its pid. The actor goes on in another one.
+
+    One that has died and was not yet missed is killed in its next life.
+    """
+    killed: list[int] = []
+
+    def has_died() -> bool:
+        pid = pid_of(actor)
+        if is_running(pid):
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+        return bool(killed)
+
+    wait_until(has_died, f"a process of {actor._peer} that runs")
+    return killed[0]
 
 
 def recoveries_of(actor: ActorHandle) -> int:

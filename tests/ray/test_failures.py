@@ -110,6 +110,13 @@ def test_killed_again_while_it_is_being_recovered(ledger: "ray.ActorHandle") -> 
     assert ray.get(ledger.add.remote(1), timeout=PATIENCE_S) == (301, 302)
 
 
+def test_killed_twice_in_a_row_dies_two_times_and_not_once(ledger: "ray.ActorHandle") -> None:
+    first = inject.kill_process(ledger)
+    inject.wait_until(lambda: not inject.is_running(first), "its end")
+    assert inject.kill_process(ledger) != first
+    assert ray.get(ledger.add.remote(1), timeout=PATIENCE_S) == (1, 2)
+
+
 def test_coordinator_killed_together_with_an_actor(ledger: "ray.ActorHandle") -> None:
     ray.get([ledger.add.remote(1) for _ in range(100)], timeout=PATIENCE_S)
     os.kill(inject.coordinator_pid(), signal.SIGKILL)
