@@ -21,8 +21,8 @@ SURVIVED = (
     "stop:actor:counter-1@50%for2s",
     "kill:replica:any@50%",
     "pause:replica:all@40%for2s",
-    "slow:replica:all:100ms@40%for2s",
     "kill:coordinator@40%, kill:actor:counter-1@50%",
+    "slow:replica:all:100ms@40%for2s",
     "fill:disk@40%for2s",
     "random:3:actor+replica@20%-80%",
 )
@@ -36,15 +36,16 @@ def cell(workload: str, system: str, variant: str = "", failure: str = "", seed:
 
 def quick() -> list[Cell]:
     """Some forty that tell most."""
-    return [*_rings(("stash", "sync-log")), cell("ring", "plain", store_delay_ms=0),
-            cell("ring", "global-checkpoint", store_delay_ms=0), *_calm((*OURS, *RIVALS)), *_failing(),
-            *_effects(), *_costs((1, 2, 4), (8,)), *_others((1, 10), ("stash", "plain"))]  # fmt: skip
+    ring = [cell("ring", "stash", store_delay_ms=delay) for delay in DELAYS_MS]
+    ring += [cell("ring", "sync-log", store_delay_ms=delay) for delay in (0, 5, 100)]
+    return [*ring, cell("ring", "plain", store_delay_ms=0), *_calm((*OURS, *RIVALS)), *_failing(SURVIVED[:5]),
+            *_effects(), *_costs((1, 4), (8,), ("memory",)), *_others((10,), ("stash", "plain"))]  # fmt: skip
 
 
 def full() -> list[Cell]:
     """All that is worth a figure, each failure with three seeds."""
-    cells = [*_rings(OURS), *_calm((*OURS, *RIVALS)), *_effects(), *_costs((1, 2, 4), (2, 8, 16)),
-             *_others((1, 10, 100), ("stash", "plain", "ray-retry")), *_failing()]  # fmt: skip
+    cells = [*_rings(OURS), *_calm((*OURS, *RIVALS)), *_effects(), *_costs((1, 2, 4), (8, 16), ("memory", "remote")),
+             *_others((1, 10, 100), ("stash", "plain", "ray-retry")), *_failing(SURVIVED)]  # fmt: skip
     cells += [
         cell("wordcount", "stash", failure=failure, seed=seed, **PACED) for failure in SURVIVED for seed in (1, 2)
     ]
@@ -67,10 +68,10 @@ def _calm(systems: Sequence[str]) -> Iterator[Cell]:
     yield cell("wordcount", "stash", "counted=1", **PACED)
 
 
-def _failing() -> Iterator[Cell]:
+def _failing(survived: Sequence[str]) -> Iterator[Cell]:
     for system in OURS:
         yield cell("wordcount", system, failure=KILL, **PACED)
-    for failure in SURVIVED:
+    for failure in survived:
         yield cell("wordcount", "stash", failure=failure, **PACED)
     yield cell("wordcount", "stash", "nodes=3", "kill:node:any@50%", **PACED)
 
@@ -82,13 +83,13 @@ def _effects() -> Iterator[Cell]:
     yield cell("effects", "pyflink")
 
 
-def _costs(bounds: Sequence[int], actors: Sequence[int]) -> Iterator[Cell]:
+def _costs(bounds: Sequence[int], actors: Sequence[int], levels: Sequence[str]) -> Iterator[Cell]:
     for system in ("stash", "plain"):
         for count in (2, *actors):
             yield cell("calls", system, actors=count)
     for bound in (*bounds, "unlimited"):
         yield cell("calls", "stash", f"max_failures={bound}", actors=2)
-    for level in ("memory", "remote"):
+    for level in levels:
         yield cell("calls", "stash", f"level={level}", actors=2)
 
 
