@@ -65,6 +65,11 @@ def test_failing_competitor_is_raised_with_its_last_words() -> None:
         peers.run("spark", {"colour": "red"})
 
 
+def test_competitor_that_takes_too_long_is_ended() -> None:
+    with pytest.raises(RuntimeError, match=r"^spark took more than 0.1 s"):
+        peers.run("spark", {"rate": 1, "seconds": 60}, timeout_s=0.1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", peers.NAMES)
 def test_installed_competitor_counts_truly(name: str) -> None:

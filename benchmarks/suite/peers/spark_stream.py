@@ -27,7 +27,7 @@ FILES_PER_S = 50
 """Without a rate, so many files of a whole pool wait for each second of the run: more than this machine can count."""
 
 FILES_PER_BATCH = 8
-"""Without a rate, so many go into a micro-batch, which then takes about a second."""
+"""Without a rate, so many go into a micro-batch, which then takes a second or two."""
 
 GUARANTEE = "state exactly once by checkpoints and a replayable source; output by foreachBatch at least once"
 
