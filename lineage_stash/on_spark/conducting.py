@@ -33,8 +33,8 @@ from lineage_stash.on_spark.partitions import (
     Record,
     digest_key,
     failure_key,
+    find_lost,
     folder_of,
-    lost_key,
     make_writer,
     put_record,
     record_key,
@@ -315,9 +315,9 @@ class Conductor:
                 continue
             known = self.plane.get_all(record_key(run.stage))
             self._have_computed(run, [at for at in range(count) if record_key(run.stage, at) not in known])
+        asked_for = find_lost(self.plane, self._runtime.id)
         for run in self._runs:
-            asked_for = [int(key.rpartition("/")[2]) for key in self.plane.keys(lost_key(run.stage))]
-            self._have_computed(run, asked_for)
+            self._have_computed(run, asked_for.get(run.stage, []))
         self._give_back()
 
     def _have_computed(self, run: StageRun, numbers: list[int]) -> None:

@@ -171,6 +171,9 @@ def _content_there(record: Record) -> "pa.Buffer | None":
 # records
 
 
+LOST = "lost-partitions"
+
+
 def record_key(stage: str, number: int | str = "") -> str:
     """Under which key the record of a partition is; of all partitions of a stage, how these keys begin."""
     return f"partitions/{stage}/{number}"
@@ -188,7 +191,16 @@ def released_key(stage: str) -> str:
 
 def lost_key(stage: str, number: int | str = "") -> str:
     """Under which key a partition is asked for; of all partitions of a stage, how these keys begin."""
-    return f"lost-partitions/{stage}/{number}"
+    return f"{LOST}/{stage}/{number}"
+
+
+def find_lost(plane: ControlPlane, owner: str) -> dict[str, list[int]]:
+    """Which partitions are asked for, by stage, of all stages that one script has called: one question for all."""
+    found: dict[str, list[int]] = {}
+    for key in plane.keys(f"{LOST}/{owner}:"):
+        stage, _, number = key.removeprefix(f"{LOST}/").rpartition("/")
+        found.setdefault(stage, []).append(int(number))
+    return found
 
 
 def failure_key(stage: str) -> str:
