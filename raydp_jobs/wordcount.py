@@ -9,6 +9,7 @@ if it has no text, is not UTF-8, or is longer than `--longest-row` characters; b
 
 import heapq
 import sys
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Any
 
@@ -117,17 +118,20 @@ def _ranked(top: Sequence[tuple[str, int]]) -> Any:
     )
 
 
+def parser() -> ArgumentParser:
+    """The options."""
+    made = make_parser("wordcount", "Counts the words of texts, in Spark and in actors that survive kill -9.",
+                       what="text (.gz and .zip too) or Parquet")  # fmt: skip
+    made.add_argument("--top", type=int, default=100, help="how many of the most frequent words (%(default)s)")
+    made.add_argument("--counters", type=int, default=2, help="how many actors count (%(default)s)")
+    made.add_argument("--column", help="the column of Parquet files that has the text (default: the first of strings)")
+    made.add_argument("--longest-row", type=int, default=1_000_000, help="in characters (%(default)s)")
+    return made
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = make_parser("wordcount", "Counts the words of texts, in Spark and in actors that survive kill -9.",
-                         what="text (.gz and .zip too) or Parquet")  # fmt: skip
-    parser.add_argument("--top", type=int, default=100, help="how many of the most frequent words (%(default)s)")
-    parser.add_argument("--counters", type=int, default=2, help="how many actors count (%(default)s)")
-    parser.add_argument(
-        "--column", help="the column of Parquet files that has the text (default: the first of strings)"
-    )
-    parser.add_argument("--longest-row", type=int, default=1_000_000, help="in characters (%(default)s)")
-    return run_job(parser, count_words, argv)
+    return run_job(parser(), count_words, argv)
 
 
 if __name__ == "__main__":

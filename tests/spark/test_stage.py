@@ -150,7 +150,6 @@ def test_application_that_is_gone_is_started_again_for_what_is_lost(session: Spa
     assert session.spark.range(3).count() == 3
 
 
-@pytest.mark.long
 def test_application_that_goes_while_a_stage_is_planned_is_started_again(session: SparkOnRay) -> None:
     """Spark itself would wait for ever: its jobs, also those that a plan needs, have no executor any more."""
     planned: list[SparkSession] = []

@@ -147,7 +147,6 @@ def test_error_is_the_outcome_of_its_batch_and_stops_every_query_that_comes_to_i
     assert {tuple(batches) for _, batches in stream.counted()} == {(0,)}
 
 
-@pytest.mark.long
 def test_script_that_is_killed_after_a_batch_is_resumed_and_counts_it_once(session: SparkOnRay, tmp_path: Path) -> None:
     Stream(session, tmp_path).write("one", "two", "three")
     environment = {**os.environ, "RAY_ADDRESS": plain_ray.get_runtime_context().gcs_address}

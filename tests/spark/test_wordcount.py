@@ -1,6 +1,5 @@
-"""The first job: its result is the truth, whoever is killed; what its user can repair is told in one line."""
+"""The first job from its command line: what its user can repair is told in one line, and can be resumed after it."""
 
-import json
 import os
 import resource
 import subprocess
@@ -8,19 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import ray as plain_ray
 
-from lineage_stash.on_spark import processes
-from lineage_stash.testing.inject_nodes import local_nodes
 from raydp_jobs.inputs import JobError
 from raydp_jobs.output import Output, OutputError
 from raydp_jobs.wordcount import main
-from tests.spark.jobs import counts_in, run, started, truth, write_texts
+from tests.spark.jobs import counts_in, run, truth, write_texts
 
 needs_spark = [pytest.mark.ray, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
-KILLED = -9
 
 
 @pytest.fixture(scope="module")
@@ -53,59 +48,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 class TestOnSpark:
     pytestmark = needs_spark
 
-    def test_nobody_is_killed_and_every_word_bad_row_and_file_is_accounted_for(
-        self, address: str, texts: str, tmp_path: Path
-    ) -> None:
-        output = tmp_path / "out"
-        status, printed = run(address, texts, "--output", str(output), "--longest-row", "4000", "--top", "3")
-        assert status == 0, printed
-        assert counts_in(output) == truth()
-        top = pq.read_table(output / "top.parquet").to_pylist()
-        best = sorted(truth().items(), key=lambda pair: (-pair[1], pair[0]))[:3]
-        assert top == [{"rank": at + 1, "word": word, "count": count} for at, (word, count) in enumerate(best)]
-        bad = pq.read_table(output / "bad").to_pylist()
-        assert sorted((Path(row["file"]).name, row["reason"]) for row in bad) == [
-            ("bad.txt", "it is longer than 4000 characters"), ("bad.txt", "it is not UTF-8"),
-            ("rows.parquet", "it has no text"),
-        ]  # fmt: skip
-        summary = json.loads((output / "summary.json").read_text())
-        assert (summary["files"], summary["words"], summary["bad_rows"]) == (4, sum(truth().values()), 3)
-        assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-    def test_killed_actor_and_executor_change_nothing(self, address: str, texts: str, tmp_path: Path) -> None:
-        arguments = (texts, "--output", str(tmp_path / "out"), "--longest-row", "4000")
-        status, printed = run(address, *arguments, "--kill", "executor@1", "--kill", "actor@2")
-        assert status == 0, printed
-        assert "kill -9: executor" in printed
-        assert "kill -9: actor" in printed
-        assert counts_in(tmp_path / "out") == truth()
-
-    @pytest.mark.long
-    def test_killed_master_costs_another_application_and_changes_nothing(
-        self, address: str, texts: str, tmp_path: Path
-    ) -> None:
-        arguments = (texts, "--output", str(tmp_path / "out"), "--longest-row", "4000", "--partitions", "40")
-        status, printed = run(address, *arguments, "--kill", "master@1")
-        assert status == 0, printed
-        assert "starting another one" in printed
-        assert counts_in(tmp_path / "out") == truth()
-
-    def test_killed_driver_is_started_again_and_counts_nothing_twice(
-        self, address: str, texts: str, tmp_path: Path
-    ) -> None:
-        arguments = (texts, "--output", str(tmp_path / "out"), "--longest-row", "4000", "--run-id", "again")
-        status, printed = run(address, *arguments, "--kill", "driver@3")
-        assert status == KILLED, printed
-        assert not (tmp_path / "out").exists()
-        status, printed = run(address, *arguments, "--kill", "driver@3")
-        assert status == 0, printed
-        assert "resumed the run 'again'" in printed
-        assert counts_in(tmp_path / "out") == truth()
-        files = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
-        status, printed = run(address, *arguments)
-        assert status == 0, printed
-        assert files == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
-
     @pytest.mark.long
     def test_full_disk_is_one_line_and_the_run_goes_on_once_there_is_room(
         self, address: str, texts: str, small_disk: Path
@@ -134,22 +76,6 @@ class TestOnSpark:
         (line,) = [line for line in printed.splitlines() if "the job has failed" in line]
         assert str(packed) in line
         assert [path.name for path in tmp_path.iterdir()] == ["texts"]
-
-
-@pytest.mark.ray
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_lost_node_takes_executor_and_counters_with_it_and_changes_nothing(texts: str, tmp_path: Path) -> None:
-    with local_nodes(3) as nodes:
-        arguments = (texts, "--output", str(tmp_path / "out"), "--longest-row", "4000", "--partitions", "40")
-        with started(nodes.address, *arguments) as job:
-            job.read_until("counting: 1 of")
-            executors = {each.pid for each in processes.find_processes(script_pid=job.process.pid)}
-            doomed = [node for node in nodes.others if executors & set(nodes.processes_of(node))]
-            nodes.kill(*(doomed[:1] or nodes.others[:1]))
-            assert job.end() == 0, job.printed
-        assert counts_in(tmp_path / "out") == truth()
 
 
 def test_missing_input_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

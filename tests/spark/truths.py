@@ -1,5 +1,6 @@
 """Inputs for the jobs, with bad rows among them, and what must come out of them, computed by pandas and by numpy."""
 
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +10,14 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from raydp_jobs import flights, pagerank, sessions
+from raydp_jobs import flights, pagerank, sessions, wordcount
+from tests.spark.jobs import counts_in, truth, write_texts
 
-PARTITIONS = "4"
+PARTITIONS = 4
+LINES = 400
+LONGEST_ROW = 4000
+TOP = 3
+DAYS = 6
 GAP, LATENESS = 30, 90
 WINDOW = 3
 EVENTS = "user,time,page"
@@ -28,6 +34,10 @@ class Case(NamedTuple):
     write: Callable[[Path], Path]
     check: Callable[[Path, Path], None]
 
+    def arguments(self, given: Path, output: Path, *more: str, partitions: int = PARTITIONS) -> list[str]:
+        """The command line that has it read its input and write its output."""
+        return [str(given), "--output", str(output), "--partitions", str(partitions), *self.options, *more]
+
 
 def read(folder: Path, *order: str) -> pd.DataFrame:
     """All rows of a folder of the output, in order."""
@@ -38,6 +48,30 @@ def reasons(output: Path) -> list[tuple[str, str]]:
     """The bad rows: file and reason of each."""
     bad = read(output / "bad", "file", "reason")
     return [(Path(file).name, reason) for file, reason in zip(bad["file"], bad["reason"], strict=True)]
+
+
+# wordcount
+
+
+def write_lines(folder: Path) -> Path:
+    """Texts of every kind."""
+    return write_texts(folder, LINES)
+
+
+def check_counts(_folder: Path, output: Path) -> None:
+    """Compare with a plain loop: every word, every bad row and every file is accounted for."""
+    expected = truth(LINES)
+    assert counts_in(output) == expected
+    best = sorted(expected.items(), key=lambda pair: (-pair[1], pair[0]))[:TOP]
+    assert pq.read_table(output / "top.parquet").to_pylist() == [
+        {"rank": at + 1, "word": word, "count": count} for at, (word, count) in enumerate(best)
+    ]
+    assert sorted(reasons(output)) == [
+        ("bad.txt", f"it is longer than {LONGEST_ROW} characters"), ("bad.txt", "it is not UTF-8"),
+        ("rows.parquet", "it has no text"),
+    ]  # fmt: skip
+    summary = json.loads((output / "summary.json").read_text())
+    assert (summary["files"], summary["words"], summary["bad_rows"]) == (4, sum(expected.values()), 3)
 
 
 # sessions
@@ -99,7 +133,7 @@ def check_sessions(folder: Path, output: Path) -> None:
 
 
 def write_flights(folder: Path) -> Path:
-    """Twelve days of the tables of the package, with bad rows."""
+    """Some days of the tables of the package, with bad rows."""
     (data,) = flights.package_tables()
     folder.mkdir()
     for name in ("planes", "airlines"):
@@ -108,7 +142,7 @@ def write_flights(folder: Path) -> Path:
     (folder / "weather.csv").write_text("\n".join(line for line in weather if ",2013,1," in line or "precip" in line))
     with zipfile.ZipFile(Path(data) / "flights.csv.zip") as packed:
         lines = packed.read("flights.csv").decode().splitlines()
-    early = [line for line in lines[1:] if line.startswith("2013,1,") and int(line.split(",")[2]) <= 12]
+    early = [line for line in lines[1:] if line.startswith("2013,1,") and int(line.split(",")[2]) <= DAYS]
     bad = [early[0].replace("2013,1,1,", "2013,2,31,"), early[1].replace(",UA,", ",NA,"), "2013,1,1"]
     with zipfile.ZipFile(folder / "flights.csv.zip", "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("flights.csv", "\n".join([lines[0], *early, *bad]))
@@ -204,6 +238,8 @@ def check_ranks(_folder: Path, output: Path) -> None:
 
 
 CASES = (
+    Case("wordcount", wordcount, wordcount.count_words, ("--longest-row", str(LONGEST_ROW), "--top", str(TOP)),
+         "counting", write_lines, check_counts),
     Case("sessions", sessions, sessions.find_sessions, ("--gap", str(GAP), "--lateness", str(LATENESS)), "cutting",
          write_events, check_sessions),
     Case("flights", flights, flights.find_delays, ("--window", str(WINDOW)), "rolling", write_flights, check_flights),
