@@ -16,6 +16,9 @@ FLAT_OUT: dict[str, Any] = {"rate": 0}
 DELAYS_MS = (0, 1, 5, 100)
 KILL = "kill:actor:counter-1@50%"
 
+BEYOND = "pause:replica:all@20%for5s, kill:node:any*2@60%"
+"""Two of the three nodes that the ring is on, while nothing is committed, and only two have what is not."""
+
 SURVIVED = (
     "kill:actor:counter-0+counter-1@50%",
     "stop:actor:counter-1@50%for2s",
@@ -74,6 +77,7 @@ def _failing(survived: Sequence[str]) -> Iterator[Cell]:
     for failure in survived:
         yield cell("wordcount", "stash", failure=failure, **PACED)
     yield cell("wordcount", "stash", "nodes=3", "kill:node:any@50%", **PACED)
+    yield cell("ring", "stash", "max_failures=1,nodes=4,promised=detected", BEYOND, actors=3)
 
 
 def _effects() -> Iterator[Cell]:

@@ -14,6 +14,7 @@ import lineage_stash
 from benchmarks.suite import measuring, oracle, peers
 from benchmarks.suite.cells import RIVALS
 from benchmarks.suite.driving import Reply
+from benchmarks.suite.oracle import Judged
 from benchmarks.suite.peers.stream import Stream
 from benchmarks.suite.records import Cell, Environment, Injected, Memory, Record, Recovery, now
 from benchmarks.suite.systems import SYSTEMS
@@ -80,6 +81,9 @@ def run_ours(system: System, cell: Cell, parameters: Mapping[str, Any], record: 
         started_at = time.time()
         with Sampler(system, record.memory):
             measured: Measured = WORKLOADS[cell.workload].run(system, cell, parameters)
+        losses = system.losses()
+        if losses:
+            measured.judged = Judged("detected", losses)
         record.recoveries = with_detection(system.recoveries(started_at), measured.injected)
         record.lineage = system.lineage()
     finally:

@@ -53,6 +53,9 @@ class System(Protocol):
     def recoveries(self, since: float) -> list[Recovery]:
         """Those since a moment of `time.time()`, with seconds from then."""
 
+    def losses(self) -> str:
+        """What it has reported as lost, in one line; empty if nothing."""
+
     def lineage(self) -> Lineage | None:
         """What was written down so far; None where nothing is."""
 

@@ -133,6 +133,10 @@ class GlobalCheckpoint:
         over = [rollback for rollback in self.driver.rollbacks if rollback.noticed_at >= since]
         return [recovery for rollback in over for recovery in rollback.recoveries(since)]
 
+    def losses(self) -> str:
+        """It reports none."""
+        return ""
+
     def lineage(self) -> Lineage | None:
         """Snapshots count as what is flushed: no other lineage is written."""
         driver = self.driver

@@ -85,6 +85,10 @@ class Plain:
         del since
         return []
 
+    def losses(self) -> str:
+        """It reports none."""
+        return ""
+
     def lineage(self) -> Lineage | None:
         """None is written."""
         return None

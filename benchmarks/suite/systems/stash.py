@@ -20,6 +20,7 @@ from benchmarks.suite.systems.base import Guarantee, options_of, wrapped_methods
 from lineage_stash.cli import records, tallies
 from lineage_stash.on_ray import tally
 from lineage_stash.on_ray.present import current
+from lineage_stash.on_ray.recoveries import ORPHANED
 from lineage_stash.testing import inject
 from lineage_stash.testing.failures import Targets
 from lineage_stash.testing.inject_nodes import LocalNodes, local_nodes
@@ -114,15 +115,22 @@ class Stash:
     def recoveries(self, since: float) -> list[Recovery]:
         """Those since a moment of `time.time()`, with seconds from then."""
         names = {handle._peer: name for name, handle in self._actors.items()}
-        found = map(json.loads, current().process.plane.get_all("recoveries/").values())
         return [
             Recovery(
                 second=one["noticed_at"] - since, peer=names.get(one["peer"], one["peer"]), detect_ms=one["detect_ms"],
                 gather_ms=one["gather_ms"], settle_ms=one["settle_ms"], replay_ms=one["replay_ms"],
                 restore_ms=one["start_ms"] + one["restore_ms"], replayed=one["replayed"],
             )
-            for one in found if one["noticed_at"] >= since
+            for one in self._recovered() if one["noticed_at"] >= since
         ]  # fmt: skip
+
+    def losses(self) -> str:
+        """Whoever was rolled back because more had failed than the bound."""
+        orphans = [one["peer"] for one in self._recovered() if one["reason"] == ORPHANED]
+        return f"{len(orphans)} of {len(self._actors)} actors reported as rolled back" if orphans else ""
+
+    def _recovered(self) -> list[dict[str, Any]]:
+        return [json.loads(one) for one in current().process.plane.get_all("recoveries/").values()]
 
     def lineage(self) -> Lineage | None:
         """What all processes have counted, if they were told to count."""

@@ -56,9 +56,13 @@ def run(system: System, cell: Cell, parameters: Mapping[str, Any]) -> Measured:
     with injecting(cell, system, lambda: (time.time() - began_at) / lasts_s) as injector:
         system.get([links[0].take.remote(0, time.time())], PATIENCE_S)
         time.sleep(lasts_s)
-    ended = [link.end.remote() for link in links]
-    system.get(ended, PATIENCE_S)
-    hops = sorted(settled(system, links))
+    try:
+        system.get([link.end.remote() for link in links], PATIENCE_S)
+        hops = sorted(settled(system, links))
+    except system.detections as loss:
+        return Measured(
+            Judged("detected", f"the script was told: {type(loss).__name__}"), injected=injected_by(injector)
+        )
     measured = [hop for hop in hops if hop[1] >= began_at + parameters["warm_up_s"]]
     hops_ms = [1e3 * (came_at - sent_at) for _, sent_at, came_at in measured]
     return Measured(judge([number for number, _, _ in hops]), latency=latency_of(hops_ms),
