@@ -65,7 +65,7 @@ test-pure: setup
 test-failures: compiled ## the slow tests: real processes, really killed
 	LINEAGE_STASH_PURE=0 $(BIN)/pytest tests -m "slow and not long" $(SLOWEST)
 
-test-long: compiled ## the slow tests that the gate has no time for: a wheel, a full disk, two machines
+test-long: compiled ## the slow tests that the gate has no time for: a full disk, two machines
 	LINEAGE_STASH_PURE=0 $(BIN)/pytest tests -m "long" $(SLOWEST)
 
 test-services: setup ## the tests that need outside services; installs redis-server where there is none

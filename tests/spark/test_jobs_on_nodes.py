@@ -15,7 +15,8 @@ from tests.spark.truths import CASES, Case
 
 pytestmark = [pytest.mark.ray, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
-PARTITIONS = 12
+PARTITIONS = 24
+"""So many that some are still to come when the first one has arrived, which an actor takes its time for."""
 
 
 @pytest.fixture(scope="module")

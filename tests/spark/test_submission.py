@@ -70,7 +70,6 @@ class TestOnACluster:
         with pytest.raises(AssertionError, match="Missing authentication token"):
             cluster.bash("ray job list", environment)
 
-    @pytest.mark.long
     def test_project_as_a_wheel_needs_no_working_directory(self, cluster: StartedCluster, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "."]
         subprocess.run([*command, "--wheel-dir", tmp_path], cwd=cluster.project, check=True, timeout=WHEEL_S)
@@ -86,7 +85,6 @@ class TestOnACluster:
         assert str(ROOT / "raydp_jobs") not in printed
         assert counts_in(output) == truth(lines=100)
 
-    @pytest.mark.long
     def test_stopped_job_ends_with_its_spark_and_is_resumed_under_its_submission_id(
         self, cluster: StartedCluster, tmp_path: Path
     ) -> None:
