@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks.suite import peers
-from benchmarks.suite.records import Cell
+from benchmarks.suite.records import Cell, name_of
 
 OURS = ("stash", "plain", "ray-retry", "sync-log", "global-checkpoint")
 """Systems that run the same workload code."""
@@ -38,22 +38,35 @@ def cell(workload: str, system: str, variant: str = "", failure: str = "", seed:
 
 
 def quick() -> list[Cell]:
-    """Some forty that tell most."""
+    """Some fifty that tell most."""
     ring = [cell("ring", "stash", store_delay_ms=delay) for delay in DELAYS_MS]
     ring += [cell("ring", "sync-log", store_delay_ms=delay) for delay in (0, 5, 100)]
-    return [*ring, cell("ring", "plain", store_delay_ms=0), *_calm((*OURS, *RIVALS)), *_failing(SURVIVED[:5]),
-            *_effects(), *_costs((1, 4), (8,), ("memory",)), *_others((10,), ("stash", "plain"))]  # fmt: skip
+    return [
+        *ring,
+        cell("ring", "plain", store_delay_ms=0),
+        *_calm((*OURS, *RIVALS), ("stash", "plain", "global-checkpoint", *RIVALS)),
+        *_failing(SURVIVED[:5]),
+        *_effects(),
+        *_costs((1, 4), (8,), ("memory",)),
+        *_others((10,), ("stash", "plain")),
+    ]
 
 
 def full() -> list[Cell]:
-    """All that is worth a figure, each failure with three seeds."""
-    cells = [*_rings(OURS), *_calm((*OURS, *RIVALS)), *_effects(), *_costs((1, 2, 4), (8, 16), ("memory", "remote")),
-             *_others((1, 10, 100), ("stash", "plain", "ray-retry")), *_failing(SURVIVED)]  # fmt: skip
-    cells += [
-        cell("wordcount", "stash", failure=failure, seed=seed, **PACED) for failure in SURVIVED for seed in (1, 2)
+    """All that is worth a figure, each failure of stash with three seeds."""
+    before = [cell("calls", system, calls_before=count) for system in ("stash", "plain") for count in (0, 100_000)]
+    seeds = [cell("wordcount", "stash", failure=failure, seed=seed, **PACED) for failure in SURVIVED for seed in (1, 2)]
+    cells = [
+        *_rings(OURS),
+        *_calm((*OURS, *RIVALS), (*OURS, *RIVALS)),
+        *_failing(SURVIVED),
+        *seeds,
+        *_effects(),
+        *_costs((1, 2, 4), (8, 16), ("memory", "remote")),
+        *before,
+        *_others((1, 10, 100), ("stash", "plain", "ray-retry")),
     ]
-    cells += [cell("calls", system, calls_before=before) for system in ("stash", "plain") for before in (0, 100_000)]
-    return list({repr(one): one for one in cells}.values())
+    return list({name_of(one): one for one in cells}.values())
 
 
 def _rings(systems: Sequence[str]) -> Iterator[Cell]:
@@ -62,12 +75,11 @@ def _rings(systems: Sequence[str]) -> Iterator[Cell]:
             yield cell("ring", system, store_delay_ms=delay)
 
 
-def _calm(systems: Sequence[str]) -> Iterator[Cell]:
+def _calm(systems: Sequence[str], flat_out: Sequence[str]) -> Iterator[Cell]:
     for system in systems:
         yield cell("wordcount", system, **PACED)
-    for system in systems:
-        if system != "dbos":  # it is made for steps of seconds, and is at its end at the paced rate
-            yield cell("wordcount", system, **FLAT_OUT)
+    for system in flat_out:
+        yield cell("wordcount", system, **FLAT_OUT)
     yield cell("wordcount", "stash", "counted=1", **PACED)
 
 
@@ -103,3 +115,6 @@ def _others(megabytes: Sequence[int], systems: Sequence[str]) -> Iterator[Cell]:
             yield cell("allreduce", system, megabytes=size)
         yield cell("graph", system)
     yield cell("graph", "stash", failure="kill:actor:part-1@50%")
+    yield cell("pipeline", "stash")
+    yield cell("pipeline", "plain")
+    yield cell("pipeline", "stash", failure="kill:spark-executor@40%")
