@@ -78,13 +78,14 @@ def run_ours(system: System, cell: Cell, parameters: Mapping[str, Any], record: 
     record.promised, record.guarantee = system.guarantee
     system.start(store_delay_ms=parameters.get("store_delay_ms", 0.0))
     try:
-        started_at = time.time()
         with Sampler(system, record.memory):
             measured: Measured = WORKLOADS[cell.workload].run(system, cell, parameters)
         losses = system.losses()
         if losses:
             measured.judged = Judged("detected", losses)
-        record.recoveries = with_detection(system.recoveries(started_at), measured.injected)
+        if measured.injection is not None:
+            record.injected = measured.injection.injected
+            record.recoveries = with_detection(system.recoveries(measured.injection.began_at), record.injected)
         record.lineage = system.lineage()
     finally:
         system.stop()
@@ -121,14 +122,13 @@ def with_detection(recoveries: list[Recovery], injected: list[Injected]) -> list
 def fill(record: Record, measured: Measured, parameters: Mapping[str, Any]) -> None:
     """Put into a record what was measured."""
     record.delivered, record.why = measured.judged
-    record.injected = measured.injected
     record.throughput_per_s = measured.throughput_per_s
     record.figures = measured.figures
     if measured.latency is not None:
         record.latency = {"all": measured.latency}
     if measured.replies:
         _fill_from_replies(record, measured, parameters)
-    if record.cell.failure and not measured.injected:
+    if record.cell.failure and not record.injected:
         record.status, record.why = "failed", "no failure has happened"
     elif oracle.keeps(record.promised, record.delivered):
         record.status = "ok"
@@ -140,8 +140,8 @@ def _fill_from_replies(record: Record, measured: Measured, parameters: Mapping[s
     groups = measuring.grouped(measured.replies, measured.affected)
     record.latency = measuring.latencies(groups, measured.warm_up_s)
     record.timeline = measuring.timeline(groups, parameters["warm_up_s"] + parameters["seconds"])
-    if measured.injected:
-        first_s = min(one.second for one in measured.injected)
+    if record.injected:
+        first_s = min(one.second for one in record.injected)
         record.before = measuring.latencies(groups, measured.warm_up_s, first_s)
         record.after = measuring.latencies(groups, first_s)
         record.pause_ms = measuring.pauses_ms(groups, first_s)

@@ -1,7 +1,7 @@
 """What a workload is: it drives a started system, causes the failures of its cell, and judges what came out."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -19,6 +19,33 @@ class Parameter(NamedTuple):
     words: str
 
 
+class Injection:
+    """A block in which the failures of a cell happen; seconds count from its beginning."""
+
+    def __init__(self, cell: Cell, system: System, progress: Callable[[], float]) -> None:
+        self._injector = None
+        if cell.failure:
+            self._injector = Injector(parse(cell.failure, cell.seed), system.targets(), progress)
+        self.began_at = 0.0
+        """By `time.time()`."""
+
+    def __enter__(self) -> "Injection":
+        self.began_at = time.time()
+        if self._injector is not None:
+            self._injector.__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        if self._injector is not None:
+            self._injector.__exit__(*raised)
+
+    @property
+    def injected(self) -> list[Injected]:
+        """What has really happened."""
+        found = () if self._injector is None else self._injector.injected
+        return [Injected(second=one.second, what=one.what, target=one.target, pids=one.pids) for one in found]
+
+
 @dataclass
 class Measured:
     """What came out of one run."""
@@ -29,7 +56,7 @@ class Measured:
     latency: Latency | None = None
     """Where there are no such replies."""
     warm_up_s: float = 0.0
-    injected: list[Injected] = field(default_factory=list)
+    injection: Injection | None = None
     affected: Sequence[str] = ()
     """Lanes that a failure has hit."""
     throughput_per_s: float = 0.0
@@ -43,18 +70,3 @@ class Workload(Protocol):
 
     def run(self, system: System, cell: Cell, parameters: Mapping[str, Any]) -> Measured:
         """Drive a system that is up."""
-
-
-def injecting(cell: Cell, system: System, progress: Callable[[], float]) -> AbstractContextManager[Injector | None]:
-    """A block in which the failures of a cell happen."""
-    if not cell.failure:
-        return nullcontext()
-    return Injector(parse(cell.failure, cell.seed), system.targets(), progress)
-
-
-def injected_by(injector: Injector | None) -> list[Injected]:
-    """What has really happened; injections begin when the first record is due."""
-    return [] if injector is None else [
-        Injected(second=one.second, what=one.what, target=one.target, pids=one.pids)
-        for one in injector.injected
-    ]  # fmt: skip

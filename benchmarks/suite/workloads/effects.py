@@ -15,7 +15,7 @@ from benchmarks.suite.driving import Pacer
 from benchmarks.suite.oracle import Judged
 from benchmarks.suite.records import Cell
 from benchmarks.suite.systems.base import System
-from benchmarks.suite.workloads.base import Measured, Parameter, injected_by, injecting
+from benchmarks.suite.workloads.base import Injection, Measured, Parameter
 
 PARAMETERS = {
     "rate": Parameter(20, "records per second"),
@@ -61,10 +61,10 @@ def run(system: System, cell: Cell, parameters: Mapping[str, Any]) -> Measured:
             yield LANE, actor.pay.remote(str(path), number)
 
         pacer = Pacer(system, parameters["rate"], count)
-        with injecting(cell, system, lambda: pacer.progress) as injector:
+        with Injection(cell, system, lambda: pacer.progress) as injection:
             replies = pacer.run(send)
         lines = Counter(map(int, path.read_text(encoding="ascii").split()))
-    return Measured(judge(lines, count), replies, warm_up_s=parameters["warm_up_s"], injected=injected_by(injector),
+    return Measured(judge(lines, count), replies, warm_up_s=parameters["warm_up_s"], injection=injection,
                     affected=[LANE] if cell.failure else [], throughput_per_s=parameters["rate"])  # fmt: skip
 
 

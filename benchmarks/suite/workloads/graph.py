@@ -14,7 +14,7 @@ from benchmarks.suite.measuring import latency_of
 from benchmarks.suite.oracle import Judged
 from benchmarks.suite.records import Cell
 from benchmarks.suite.systems.base import System
-from benchmarks.suite.workloads.base import Measured, Parameter, injected_by, injecting
+from benchmarks.suite.workloads.base import Injection, Measured, Parameter
 
 PARAMETERS = {
     "vertices": Parameter(4000, "of the graph"),
@@ -82,7 +82,7 @@ def run(system: System, cell: Cell, parameters: Mapping[str, Any]) -> Measured:
         system.actor(Part, number, count, held[number], len(edges), name=f"part-{number}") for number in range(count)
     ]
     steps = Steps(system, parts, parameters["searches"] + parameters["iterations"])
-    with injecting(cell, system, lambda: steps.progress) as injector:
+    with Injection(cell, system, lambda: steps.progress) as injection:
         began_at = time.perf_counter()
         wrong = [root for root in range(parameters["searches"]) if steps.search(root) != depths_of(edges, root)]
         searched_at = time.perf_counter()
@@ -92,7 +92,7 @@ def run(system: System, cell: Cell, parameters: Mapping[str, Any]) -> Measured:
     judged = Judged("precise") if not wrong and off < CLOSE else Judged(
         "divergent", f"{len(wrong)} searches are wrong, and ranks by {off:.3g}")  # fmt: skip
     return Measured(
-        judged, latency=latency_of(steps.taken_ms), injected=injected_by(injector),
+        judged, latency=latency_of(steps.taken_ms), injection=injection,
         figures={"searches_per_s": parameters["searches"] / (searched_at - began_at),
                  "iterations_per_s": parameters["iterations"] / took_s},
     )  # fmt: skip

@@ -14,7 +14,7 @@ from benchmarks.suite.measuring import latency_of
 from benchmarks.suite.oracle import Judged
 from benchmarks.suite.records import Cell
 from benchmarks.suite.systems.base import System
-from benchmarks.suite.workloads.base import Measured, Parameter, injected_by, injecting
+from benchmarks.suite.workloads.base import Injection, Measured, Parameter
 from lineage_stash.on_spark import spark_session
 
 PARAMETERS = {
@@ -43,7 +43,7 @@ def run(system: System, cell: Cell, parameters: Mapping[str, Any]) -> Measured:
     taken_ms: list[float] = []
     with spark_session(progress=False) as session:
         way(session, actors, rows, parameters["partitions"])
-        with injecting(cell, system, lambda: len(taken_ms) / rounds) as injector:
+        with Injection(cell, system, lambda: len(taken_ms) / rounds) as injection:
             for _ in range(rounds):
                 began_at = time.perf_counter()
                 way(session, actors, rows, parameters["partitions"])
@@ -53,5 +53,5 @@ def run(system: System, cell: Cell, parameters: Mapping[str, Any]) -> Measured:
     wanted = (rounds + 1) * rows * (rows - 1) // 2
     judged = Judged("precise") if sum(totals) == wanted else Judged("divergent", f"{sum(totals)} instead of {wanted}")
     rate = rounds / (sum(taken_ms) / 1e3)
-    return Measured(judged, latency=latency_of(taken_ms), injected=injected_by(injector), throughput_per_s=rate,
+    return Measured(judged, latency=latency_of(taken_ms), injection=injection, throughput_per_s=rate,
                     figures={"rows_per_s": rate * rows})  # fmt: skip

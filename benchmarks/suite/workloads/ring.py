@@ -13,7 +13,7 @@ from benchmarks.suite.measuring import latency_of
 from benchmarks.suite.oracle import Judged
 from benchmarks.suite.records import Cell
 from benchmarks.suite.systems.base import System
-from benchmarks.suite.workloads.base import Measured, Parameter, injected_by, injecting
+from benchmarks.suite.workloads.base import Injection, Measured, Parameter
 
 PARAMETERS = {
     "actors": Parameter(8, "in the ring"),
@@ -53,20 +53,18 @@ def run(system: System, cell: Cell, parameters: Mapping[str, Any]) -> Measured:
     met = [link.meet.remote(links[(number + 1) % len(links)]) for number, link in enumerate(links)]
     system.get(met, PATIENCE_S)
     began_at, lasts_s = time.time(), parameters["warm_up_s"] + parameters["seconds"]
-    with injecting(cell, system, lambda: (time.time() - began_at) / lasts_s) as injector:
+    with Injection(cell, system, lambda: (time.time() - began_at) / lasts_s) as injection:
         system.get([links[0].take.remote(0, time.time())], PATIENCE_S)
         time.sleep(lasts_s)
     try:
         system.get([link.end.remote() for link in links], PATIENCE_S)
         hops = sorted(settled(system, links))
     except system.detections as loss:
-        return Measured(
-            Judged("detected", f"the script was told: {type(loss).__name__}"), injected=injected_by(injector)
-        )
+        return Measured(Judged("detected", f"the script was told: {type(loss).__name__}"), injection=injection)
     measured = [hop for hop in hops if hop[1] >= began_at + parameters["warm_up_s"]]
     hops_ms = [1e3 * (came_at - sent_at) for _, sent_at, came_at in measured]
     return Measured(judge([number for number, _, _ in hops]), latency=latency_of(hops_ms),
-                    injected=injected_by(injector), throughput_per_s=len(measured) / parameters["seconds"])  # fmt: skip
+                    injection=injection, throughput_per_s=len(measured) / parameters["seconds"])  # fmt: skip
 
 
 def settled(system: System, links: list[Any]) -> list[tuple[int, float, float]]:

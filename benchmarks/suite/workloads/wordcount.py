@@ -13,7 +13,7 @@ from benchmarks.suite.driving import PATIENCE_S, Pacer, Reply, Send, in_chunks
 from benchmarks.suite.peers.stream import Stream
 from benchmarks.suite.records import Cell
 from benchmarks.suite.systems.base import System
-from benchmarks.suite.workloads.base import Measured, Parameter, injected_by, injecting
+from benchmarks.suite.workloads.base import Injection, Measured, Parameter
 
 PARAMETERS = {
     "rate": Parameter(200, "records per second; 0 looks for the most that is sustained"),
@@ -78,15 +78,14 @@ def run(system: System, cell: Cell, parameters: Mapping[str, Any]) -> Measured:
     if stream.records is None:
         return sustain(system, stream, counters, send)
     pacer = Pacer(system, stream.rate, stream.records)
-    with injecting(cell, system, lambda: pacer.progress) as injector:
+    with Injection(cell, system, lambda: pacer.progress) as injection:
         replies = pacer.run(send)
-    injected = injected_by(injector)
     state = counted(system, counters, replies)
     expected, truth = expected_of(stream, stream.records), stream.truth(stream.records)
-    hit = [each.target for each in injected if each.target in counters]
+    hit = [each.target for each in injection.injected if each.target in counters]
     return Measured(
         oracle.judge(replies, expected, state, truth, system.detections), replies, warm_up_s=stream.warm_up_s,
-        injected=injected, affected=hit, throughput_per_s=stream.rate,
+        injection=injection, affected=hit, throughput_per_s=stream.rate,
     )  # fmt: skip
 
 
