@@ -6,11 +6,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import metadata
 from itertools import count
 from typing import Any
 
 import lineage_stash
+from benchmarks.against_ray import resident_bytes
 from benchmarks.suite import measuring, oracle, peers
 from benchmarks.suite.cells import RIVALS
 from benchmarks.suite.driving import Reply
@@ -174,17 +176,7 @@ class Sampler:
             self._read(processes)
 
     def _read(self, processes: Mapping[str, int]) -> None:
+        second = round(time.monotonic() - self._began_at, 2)
         for name, pid in processes.items():
-            resident = resident_bytes(pid)
-            if resident:
-                second = round(time.monotonic() - self._began_at, 2)
-                self._samples.append(Memory(second=second, process=name, resident_bytes=resident))
-
-
-def resident_bytes(pid: int) -> int:
-    """What a process keeps in memory; 0 if it is gone."""
-    try:
-        with open(f"/proc/{pid}/statm", encoding="ascii") as statm:
-            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
+            with suppress(FileNotFoundError, ProcessLookupError):
+                self._samples.append(Memory(second=second, process=name, resident_bytes=resident_bytes(pid)))
