@@ -138,9 +138,12 @@ def test_calls_go_on_with_two_of_three_replicas_away_and_everything_is_committed
 
 def test_replica_that_promised_in_memory_and_was_killed_is_replaced(nodes: LocalNodes) -> None:
     assert nodes.head
+    _, victim, other = store().replicas
+    inject.disturb_replica(other, pause=True, delay_ms=0.0)
     tally = Tally.options(durability="memory").remote()
     assert ray.get([tally.add.remote() for _ in range(500)], timeout=PATIENCE_S)[-1] == 500
-    victim = store().replicas[1]
+    ray.commit()  # two of three have promised, and the third one is away
+    inject.disturb_replica(other, pause=False, delay_ms=0.0)
     os.kill(inject.replica_pid(victim), signal.SIGKILL)
     inject.wait_until(lambda: victim not in store().replicas, "another replica in its place")
     assert "memory" in lost_replicas(current().process.plane)[victim]
