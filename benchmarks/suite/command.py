@@ -19,8 +19,8 @@ from benchmarks.suite import cells, peers
 from benchmarks.suite.records import Cell, Record, name_of, now, read, write
 from benchmarks.suite.report.command import RECORDS
 from benchmarks.suite.running import environment, run_cell
-from benchmarks.suite.systems import SYSTEMS
-from benchmarks.suite.workloads import WORKLOADS
+from benchmarks.suite.systems import CLASSES
+from benchmarks.suite.workloads import NAMES, workload_of
 from lineage_stash.testing import signals
 
 WITHIN_S = 240.0
@@ -62,8 +62,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--again", action="store_true", help="also those that have a record of this commit")
     made.add_argument("--records", type=Path, default=RECORDS, help=f"where records go (default {RECORDS})")
     one = made.add_argument_group("one cell of your own")
-    one.add_argument("--workload", choices=sorted(WORKLOADS))
-    one.add_argument("--system", choices=[*SYSTEMS, *cells.RIVALS], default="stash")
+    one.add_argument("--workload", choices=NAMES)
+    one.add_argument("--system", choices=[*CLASSES, *cells.RIVALS], default="stash")
     one.add_argument("--variant", default="", help="of the system, as max_failures=2,level=memory")
     one.add_argument("--inject", default="", metavar="SCRIPT", help='failures, as "kill:actor:counter-1@50%%"')
     one.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="parameters of the workload")
@@ -76,7 +76,7 @@ def chosen_cells(asked: argparse.Namespace) -> list[Cell]:
     """The cells that were asked for."""
     if asked.workload:
         values = dict(word.split("=", 1) for word in asked.set)
-        known = WORKLOADS[asked.workload].PARAMETERS
+        known = workload_of(asked.workload).PARAMETERS
         typed = {name: type(known[name].default)(value) if name in known else value for name, value in values.items()}
         return [Cell(workload=asked.workload, system=asked.system, variant=asked.variant, parameters=typed,
                      failure=asked.inject, seed=asked.seed)]  # fmt: skip

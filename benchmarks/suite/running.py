@@ -19,9 +19,9 @@ from benchmarks.suite.driving import Reply
 from benchmarks.suite.oracle import Judged
 from benchmarks.suite.peers.stream import Stream
 from benchmarks.suite.records import Cell, Environment, Injected, Memory, Record, Recovery, now
-from benchmarks.suite.systems import SYSTEMS
+from benchmarks.suite.systems import system_of
 from benchmarks.suite.systems.base import System
-from benchmarks.suite.workloads import WORKLOADS
+from benchmarks.suite.workloads import workload_of
 from benchmarks.suite.workloads.base import Measured
 from benchmarks.suite.workloads.wordcount import lane_of
 
@@ -54,7 +54,7 @@ def _git(*words: str) -> str:
 
 def parameters_of(cell: Cell) -> dict[str, Any]:
     """Those of the cell, and the workload's defaults for the others."""
-    known = WORKLOADS[cell.workload].PARAMETERS
+    known = workload_of(cell.workload).PARAMETERS
     unknown = [name for name in cell.parameters if name not in known]
     if unknown:
         raise ValueError(f"{cell.workload} has no parameter {', '.join(unknown)}; it has {', '.join(known)}")
@@ -69,7 +69,7 @@ def run_cell(cell: Cell) -> Record:
     if cell.system in RIVALS:
         measured = run_rival(cell, parameters, record)
     else:
-        measured = run_ours(SYSTEMS[cell.system](cell.variant), cell, parameters, record)
+        measured = run_ours(system_of(cell.system, cell.variant), cell, parameters, record)
     fill(record, measured, parameters)
     record.seconds = time.monotonic() - began_at
     return record
@@ -81,7 +81,7 @@ def run_ours(system: System, cell: Cell, parameters: Mapping[str, Any], record: 
     system.start(store_delay_ms=parameters.get("store_delay_ms", 0.0))
     try:
         with Sampler(system, record.memory):
-            measured: Measured = WORKLOADS[cell.workload].run(system, cell, parameters)
+            measured: Measured = workload_of(cell.workload).run(system, cell, parameters)
         losses = system.losses()
         if losses:
             measured.judged = Judged("detected", losses)

@@ -1,12 +1,24 @@
-"""The systems under test, by name; each is started for one run of one cell."""
+"""The systems under test, by name; each is loaded when it is asked for, and started for one run of one cell.
 
-from collections.abc import Callable
+What the modules of workloads import is loaded in a recovery, too: none of these is.
+"""
 
-from benchmarks.suite.systems.base import System
-from benchmarks.suite.systems.global_checkpoint import GlobalCheckpoint
-from benchmarks.suite.systems.ray_actors import Plain, RayRetry
-from benchmarks.suite.systems.stash import Stash, SyncLog
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
-SYSTEMS: dict[str, Callable[[str], System]] = {
-    kind.name: kind for kind in (Stash, Plain, RayRetry, SyncLog, GlobalCheckpoint)
+if TYPE_CHECKING:
+    from benchmarks.suite.systems.base import System
+
+CLASSES = {
+    "stash": "stash.Stash",
+    "plain": "ray_actors.Plain",
+    "ray-retry": "ray_actors.RayRetry",
+    "sync-log": "stash.SyncLog",
+    "global-checkpoint": "global_checkpoint.GlobalCheckpoint",
 }
+
+
+def system_of(name: str, variant: str = "") -> "System":
+    """A system of a name, with its options."""
+    module, _, kind = CLASSES[name].partition(".")
+    return cast("System", getattr(import_module(f"{__name__}.{module}"), kind)(variant))

@@ -1,10 +1,18 @@
-"""The workloads, by name."""
+"""The workloads, by name; each is loaded when it is asked for.
 
-from types import ModuleType
+An actor's process loads the module that the actor's class is in, and all that this one imports, also in a recovery: it
+should not have to load Spark to count words.
+"""
 
-from benchmarks.suite.workloads import allreduce, calls, effects, graph, pipeline, ring, wordcount
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
-WORKLOADS: dict[str, ModuleType] = {
-    module.__name__.rpartition(".")[2]: module
-    for module in (ring, wordcount, effects, calls, allreduce, graph, pipeline)
-}
+if TYPE_CHECKING:
+    from benchmarks.suite.workloads.base import Workload
+
+NAMES = ("ring", "wordcount", "effects", "calls", "allreduce", "graph", "pipeline")
+
+
+def workload_of(name: str) -> "Workload":
+    """The workload of a name."""
+    return cast("Workload", import_module(f"{__name__}.{name}"))
