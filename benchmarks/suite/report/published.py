@@ -148,11 +148,17 @@ def pauses_part(runs: Runs) -> str:
     """How long the affected keys and the others waited."""
     rows = [
         (record.cell.workload, f"`{record.cell.failure}`", label_of(record.cell),
-         *(milliseconds(record.pause_ms[group]) if group in record.pause_ms else "" for group in GROUPS))
+         *(_pause(record, group) for group in GROUPS))
         for record in runs.ended.of(is_failing=True)
         if record.pause_ms
     ]  # fmt: skip
     return markdown_table(("workload", "failure", "system", "pause of the affected keys", "of the others"), rows)
+
+
+def _pause(record: Record, group: Group) -> str:
+    if group not in record.pause_ms:
+        return ""
+    return milliseconds(record.pause_ms[group]) if group in record.after else "no answer any more"
 
 
 def worse_part(runs: Runs) -> str:
