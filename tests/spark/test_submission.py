@@ -1,6 +1,7 @@
 """Jobs through Ray's job server, on a cluster that asks for a token: as printed, as a wheel, stopped, and resumed."""
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from lineage_stash.on_spark import processes
 from lineage_stash.testing.signals import signal_all
 from tests.spark.jobs import ROOT, WITHIN_S, counts_in, printed_by, truth, wait_for, write_texts
 from tests.spark.submitting import SUBMITS, StartedCluster, submission_lines
+from tests.spark.truths import CASES, Case
 
 on_a_cluster = [pytest.mark.ray, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 """All waits of a test together are shorter: it fails, and says why, before it is ended."""
@@ -64,6 +66,16 @@ class TestOnACluster:
         counts = counts_in(cluster.project / "counted")
         assert counts["lineage"] > 0
         assert sum(counts.values()) == json.loads((cluster.project / "counted/summary.json").read_text())["words"]
+
+    @pytest.mark.parametrize("case", CASES[1:], ids=[case.name for case in CASES[1:]])
+    def test_every_other_job_is_submitted_in_the_same_way(
+        self, case: Case, cluster: StartedCluster, tmp_path: Path
+    ) -> None:
+        given = case.write(tmp_path / "in")
+        words = shlex.join(case.arguments(given, tmp_path / "out"))
+        line = f"{SUBMITS} --working-dir . -- python -m raydp_jobs.{case.name} {words}"
+        assert "succeeded" in cluster.bash(line, cluster.environment, WITHIN_S)
+        case.check(given, tmp_path / "out")
 
     def test_without_a_token_nobody_submits(self, cluster: StartedCluster) -> None:
         environment = {**cluster.environment, "RAY_AUTH_MODE": "disabled"}
