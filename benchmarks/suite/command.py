@@ -53,8 +53,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m benchmarks suite", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--quick", action="store_true", help="some forty cells, under 15 minutes (the default)")
-    made.add_argument("--full", action="store_true", help="all cells, with several seeds; some hours")
+    made.add_argument("--quick", action="store_true", help="some fifty cells, about 15 minutes (the default)")
+    made.add_argument("--full", action="store_true", help="all cells, with several seeds; about an hour")
     made.add_argument(
         "--only", nargs="*", default=[], metavar="WORD", help="only cells with all of these in their names"
     )
@@ -132,7 +132,10 @@ def child(cell: Cell, folder: Path) -> int:
 
 
 def run_child(cell: Cell, folder: Path) -> tuple[str, bool]:
-    """Run one cell in a process of its own, and end what it leaves; why there is no record, and if it is skipped."""
+    """Run one cell in a process of its own, and end all of it if it takes too long.
+
+    Why there is no record, and whether that is because something is not installed.
+    """
     words = ["-m", "benchmarks", "suite", "--cell", msgspec.json.encode(cell).decode(), "--records", str(folder)]
     process = subprocess.Popen([sys.executable, *words], start_new_session=True, text=True, stdout=subprocess.DEVNULL,
                                stderr=subprocess.PIPE, env={**os.environ, "RAY_ADDRESS": ""})  # fmt: skip

@@ -11,6 +11,8 @@ from importlib import metadata
 from itertools import count
 from typing import Any
 
+import msgspec
+
 import lineage_stash
 from benchmarks.against_ray import resident_bytes
 from benchmarks.suite import measuring, oracle, peers
@@ -19,7 +21,7 @@ from benchmarks.suite.driving import Reply
 from benchmarks.suite.oracle import Judged
 from benchmarks.suite.peers.stream import Stream
 from benchmarks.suite.records import Cell, Environment, Injected, Memory, Record, Recovery, now
-from benchmarks.suite.systems import system_of
+from benchmarks.suite.systems import make_system
 from benchmarks.suite.systems.base import System
 from benchmarks.suite.workloads import workload_of
 from benchmarks.suite.workloads.base import Measured
@@ -69,7 +71,7 @@ def run_cell(cell: Cell) -> Record:
     if cell.system in RIVALS:
         measured = run_rival(cell, parameters, record)
     else:
-        measured = run_ours(system_of(cell.system, cell.variant), cell, parameters, record)
+        measured = run_ours(make_system(cell.system, cell.variant), cell, parameters, record)
     fill(record, measured, parameters)
     record.seconds = time.monotonic() - began_at
     return record
@@ -114,10 +116,7 @@ def with_detection(recoveries: list[Recovery], injected: list[Injected]) -> list
     for recovery in recoveries:
         earlier = [one.second for one in injected if 0 <= recovery.second - one.second < NOTICED_WITHIN_S]
         unnoticed_ms = 1e3 * (recovery.second - max(earlier)) if earlier else 0.0
-        found.append(Recovery(**{
-            **{field: getattr(recovery, field) for field in recovery.__struct_fields__},
-            "detect_ms": recovery.detect_ms + unnoticed_ms,
-        }))  # fmt: skip
+        found.append(msgspec.structs.replace(recovery, detect_ms=recovery.detect_ms + unnoticed_ms))
     return found
 
 

@@ -10,7 +10,7 @@ from benchmarks.suite import cells, command, measuring, oracle
 from benchmarks.suite.driving import Pacer, Reply
 from benchmarks.suite.records import Cell, Record, name_of, read
 from benchmarks.suite.running import fill, parameters_of
-from benchmarks.suite.systems import CLASSES, system_of
+from benchmarks.suite.systems import CLASSES, make_system
 from benchmarks.suite.systems.base import options_of
 from benchmarks.suite.workloads.base import Measured
 from benchmarks.suite.workloads.wordcount import expected_of, lane_of, stream_of
@@ -156,7 +156,7 @@ def test_cell_of_the_full_profile_can_be_run(cell: Cell) -> None:
     assert parameters_of(cell)
     assert parse(cell.failure, cell.seed) if cell.failure else True
     if cell.system in CLASSES:
-        assert system_of(cell.system, cell.variant).guarantee.words
+        assert make_system(cell.system, cell.variant).guarantee.words
     else:
         assert cell.system in cells.RIVALS
 
@@ -169,7 +169,7 @@ def test_quick_profile_has_some_forty_cells_which_are_in_the_full_one_by_name() 
 
 def test_unknown_option_of_a_system_is_refused() -> None:
     with pytest.raises(ValueError, match="stash has no option levle; it has max_failures, level"):
-        system_of("stash", "levle=disk")
+        make_system("stash", "levle=disk")
     assert options_of("a=1,b=2", "x", ("a", "b")) == {"a": "1", "b": "2"}
 
 

@@ -6,11 +6,10 @@ from typing import Any
 
 from benchmarks.suite import peers
 from benchmarks.suite.records import Cell, Record
+from benchmarks.suite.systems import CLASSES
 
 STASH = "stash"
-SYSTEMS = (
-    STASH, "plain", "ray-retry", "sync-log", "global-checkpoint", "pyflink", "bytewax", "dbos", "spark",
-)  # fmt: skip
+SYSTEMS = (*CLASSES, *peers.NAMES)
 """In the order in which they are shown; others come after these."""
 
 RIVALS = peers.NAMES

@@ -18,7 +18,7 @@ CLASSES = {
 }
 
 
-def system_of(name: str, variant: str = "") -> "System":
-    """A system of a name, with its options."""
+def make_system(name: str, variant: str = "") -> "System":
+    """A system by its name, with its options; not started yet."""
     module, _, kind = CLASSES[name].partition(".")
     return cast("System", getattr(import_module(f"{__name__}.{module}"), kind)(variant))

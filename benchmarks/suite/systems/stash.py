@@ -26,8 +26,6 @@ from lineage_stash.testing.failures import Targets
 from lineage_stash.testing.inject_nodes import LocalNodes, local_nodes
 from lineage_stash.testing.inject_program import Program
 
-COME_UP_S = 120.0
-
 PRECISE = Guarantee("precise", "state exactly once; effects exactly once at a sink that takes each key once")
 DETECTED = Guarantee("detected", "with more failures at once than max_failures: no silent loss; it is said")
 
