@@ -17,7 +17,6 @@ looked at; nothing here unpickles.
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from itertools import islice, repeat
 from typing import Annotated, Any, NamedTuple
 from zlib import crc32
@@ -33,6 +32,7 @@ from lineage_stash.core.history import Beginning, Decision
 from lineage_stash.core.ids import NOBODY, Epoch, Incarnation, Index, Member, NodeId, PeerId, Ref, Round
 from lineage_stash.core.parcels import Parcel, ParcelsFrom, ParcelsTo
 from lineage_stash.core.rope import Rope, cut, pieces_of, weigh, whole
+from lineage_stash.core.tuples import maker
 from lineage_stash.store import contract
 
 VERSION = 3
@@ -44,9 +44,8 @@ LARGE_BYTES = 32 * 1024
 
 RAN, RAN_WITH_CONTENT, READ, WAITED, GOT, ASSIGNED, FORWARDED = range(7)
 WITH_A_PEER = frozenset((RAN, RAN_WITH_CONTENT, GOT, ASSIGNED, FORWARDED))
-_make_ran: Any = partial(tuple.__new__, Ran)
-_make_read: Any = partial(tuple.__new__, Read)
-"""What `Ran` and `Read` do when they are called, without a Python function in between."""
+_make_ran = maker(Ran)
+_make_read = maker(Read)
 
 N = Annotated[int, msgspec.Meta(ge=0)]
 """Any of the protocol's numbers: none is negative."""

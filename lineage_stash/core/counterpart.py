@@ -13,6 +13,9 @@ from lineage_stash.core.ids import Incarnation, Member, PeerId, Round, Seqno
 from lineage_stash.core.inbox import Inbox
 from lineage_stash.core.outbox import Outbox
 from lineage_stash.core.parcels import IncomingParcels, OutgoingParcels, Parcel, ParcelsFrom, ParcelsTo
+from lineage_stash.core.tuples import maker
+
+_ran = maker(Ran)
 
 
 class Counterpart:
@@ -41,14 +44,15 @@ class Counterpart:
 
     def fill_in(self, batch: Batch, me: PeerId) -> Batch:
         """Put back the payloads that this peer sent and the other side, logging them, did not send back."""
-        return batch._replace(ranges=tuple(
-            piece._replace(entries=tuple(self._filled(entry, me) for entry in piece.entries))
+        return batch._replace(ranges=tuple([
+            piece._replace(entries=tuple([self._filled(entry, me) for entry in piece.entries]))
             if piece.peer == self.peer else piece for piece in batch.ranges
-        ))  # fmt: skip
+        ]))  # fmt: skip
 
     def _filled(self, entry: Entry, me: PeerId) -> Entry:
-        if isinstance(entry, Ran) and entry.caller == me and entry.payload is None:
-            return Ran(me, entry.seqno, self.outbox.calls[entry.seqno], entry.digest, entry.needs)
+        if isinstance(entry, Ran) and entry.payload is None and entry.caller == me:
+            filled: Ran = _ran((me, entry.seqno, self.outbox.calls[entry.seqno], entry.digest, entry.needs))
+            return filled
         return entry
 
     def release_held(self) -> None:
@@ -63,6 +67,11 @@ class Counterpart:
     def wants_to_send(self) -> bool:
         """Whether calls for which the callee has room, replies or parcels wait."""
         return self.inbox.replies.has_unsent or self.outbox.has_unsent or bool(self.outgoing.unsent)
+
+    @property
+    def only_calls_wait(self) -> bool:
+        """Whether neither replies nor parcels wait."""
+        return not (self.inbox.replies.has_unsent or self.outgoing.unsent)
 
     @property
     def buffer_bytes(self) -> int:

@@ -35,9 +35,12 @@ from lineage_stash.core.frontier import START, Frontier, covers
 from lineage_stash.core.ids import OF_PARCEL, CallId, Index, PeerId, Ref, Seqno
 from lineage_stash.core.lineage import Lineage
 from lineage_stash.core.parcels import NO_STREAM, Parcel
+from lineage_stash.core.tuples import maker
 from lineage_stash.core.values import Values
 
 MASK = 0xFFFFFFFF
+
+_call_id, _ran, _run_call, _resume = maker(CallId), maker(Ran), maker(RunCall), maker(Resume)
 
 
 class Program:
@@ -137,8 +140,8 @@ class Program:
         self.digest = (self.digest * 31 + counted) & MASK
         if self.script:
             entry = self.script[0]
-            call = CallId(counterpart.peer, self.me, seqno)
             if not isinstance(entry, Ran) or entry.seqno != seqno or entry.digest != self.digest:
+                call = CallId(counterpart.peer, self.me, seqno)
                 self._stray(f"{call}, with other arguments or after other actions", _described(entry))
                 return
             self.ran_at = Index(self.position + self._skipped[0])
@@ -146,8 +149,8 @@ class Program:
         else:
             self.ran_at = self.lineage.upper
             content = payload if counterpart.logged_by_content else None
-            self.lineage.append(Ran(counterpart.peer, seqno, content, self.digest, self.lineage.take_unlogged()))
-        self.emit(RunCall(CallId(counterpart.peer, self.me, seqno), payload))
+            self.lineage.append(_ran((counterpart.peer, seqno, content, self.digest, self.lineage.take_unlogged())))
+        self.emit(_run_call((_call_id((counterpart.peer, self.me, seqno)), payload)))
 
     def leave(self, abandons_from: Index | None) -> None:
         """Run nothing but what the script still has, up to where it is abandoned."""
@@ -217,7 +220,7 @@ class Program:
             return
         callee, payload, wanted, passed, awaited = event
         self.digest = digest(payload, self.digest)
-        self.emit(Resume(self.values.submit(self.counterpart(callee), payload, wanted, passed, awaited)))
+        self.emit(_resume((self.values.submit(self.counterpart(callee), payload, wanted, passed, awaited),)))
 
     def submit_task(self, event: TaskSubmitted) -> None:
         """Number the task, and have a runner found for it."""

@@ -21,9 +21,12 @@ from lineage_stash.core.effects import Effect, OfferTask
 from lineage_stash.core.events import Passed
 from lineage_stash.core.ids import CANCELLED, NOBODY, OF_CALL, OF_PARCEL, OF_TASK, PeerId, Ref, Seqno
 from lineage_stash.core.parcels import NO_STREAM, ORPHANED, Parcel, is_parceled, unwrap, wrap
+from lineage_stash.core.tuples import maker
 
 CANCELLATION = bytes((OPAQUE, 1)) + b"x"
 """The reply to a call that was cancelled."""
+
+_ref = maker(Ref)
 
 Target = tuple[PeerId, int]
 """Who waits for a value: a parcel for a peer, or one of nobody's tasks, by its number."""
@@ -343,7 +346,8 @@ class Values:
                awaited: int) -> Ref:  # fmt: skip
         """Number a call, with parcels for the refs in it; one whose arguments are not here is held back."""
         if not passed:
-            return Ref(callee.peer, callee.outbox.submit(payload, wanted))
+            ref: Ref = _ref((callee.peer, callee.outbox.submit(payload, wanted), OF_CALL))
+            return ref
         payload, first = self.pass_on(callee, payload, passed)
         seqno = callee.outbox.submit(payload, wanted)
         awaits = tuple([number for number in range(first, first + awaited) if not callee.outgoing.is_filled(number)])

@@ -85,7 +85,7 @@ def init(address: str | None = None, *, storage: str | Path | None = None, repli
             services.ensure(storage=storage, spares=spares, transport=transport, replicas=replicas,
                             durability=durability, archive=archive,
                             limits=WantedLimits(stash_cap_bytes, buffer_cap_bytes, max_failures))  # fmt: skip
-            Now.runtime = _begin(run_id)
+            adopt(_begin(run_id))
         except BaseException:
             if starts:
                 ray.shutdown()
@@ -133,7 +133,8 @@ def _join() -> Any:
 def shutdown(*, wait_for_processes: bool = False, _exiting_interpreter: bool = False) -> None:
     """Leave: this script's actors end, and Ray too if it was started here. Again does nothing."""
     with Now.lock:
-        runtime, Now.runtime = Now.runtime, None
+        runtime = Now.runtime
+        adopt(None)
         if not isinstance(runtime, Driver):
             return
         if ray.is_initialized():

@@ -12,7 +12,7 @@ Rules:
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ray._private.state import state
@@ -82,11 +82,15 @@ class ControlPlane:
 
     def get_all(self, prefix: str) -> dict[str, bytes]:
         """All keys that begin with `prefix`, with their values; one request for any number of them."""
-        keys = [key.encode() for key in self.keys(prefix)]
-        if not keys:
+        return self.get_these(self.keys(prefix))
+
+    def get_these(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """Those of these keys that have a value, with it; one request for any number of them."""
+        encoded = [key.encode() for key in keys]
+        if not encoded:
             return {}
-        found = self._ask(self._gcs.internal_kv_multi_get, keys)
-        return {key.decode(): found[key] for key in keys if key in found}
+        found = self._ask(self._gcs.internal_kv_multi_get, encoded)
+        return {key.decode(): found[key] for key in encoded if key in found}
 
     def _ask(self, request: Callable[..., Any], *arguments: Any) -> Any:
         """Make a request, and make it again while the GCS is away and patience lasts."""

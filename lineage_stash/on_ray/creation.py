@@ -23,6 +23,8 @@ import ray
 from ray.exceptions import ActorUnavailableError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from lineage_stash.capture import install
+from lineage_stash.capture.here import paused
 from lineage_stash.capture.pickling import dumps
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, PeerId
 from lineage_stash.on_ray.control_plane import ControlPlane
@@ -43,6 +45,9 @@ PLACEMENT_OPTIONS = (
     "num_cpus", "num_gpus", "resources", "memory", "accelerator_type", "scheduling_strategy", "label_selector",
     "fallback_strategy", "placement_group", "placement_group_bundle_index", "placement_group_capture_child_tasks",
 )  # fmt: skip
+
+CLASSES = "classes/"
+"""How the keys of classes begin; their digests follow."""
 
 RUNNERS = "/runner-"
 """What the ids of runners have between that of their caller and their own part."""
@@ -130,16 +135,24 @@ def put_class(plane: ControlPlane, cls: type) -> str:
             "methods refer to large objects of the script. Pass these as arguments."
         )
     digest = hashlib.sha256(code).hexdigest()[:32]
-    plane.put_if_absent(f"classes/{digest}", code)
+    plane.put_if_absent(f"{CLASSES}{digest}", code)
     return digest
 
 
 def load_class(plane: ControlPlane, digest: str) -> type:
     """The class with this digest."""
-    code = plane.get(f"classes/{digest}")
+    code = plane.get(f"{CLASSES}{digest}")
     if code is None:
         raise LookupError(f"the code of class {digest} is not in the control plane: was the cluster's GCS replaced?")
     return cloudpickle.loads(code)  # type: ignore[no-any-return]
+
+
+def load_recorded_class(plane: ControlPlane, digest: str) -> type:
+    """The same, with clocks and draws captured in what it refers to."""
+    with paused():
+        cls = load_class(plane, digest)
+        install.cover(cls)
+    return cls
 
 
 def wishes_of(creation: Creation) -> dict[str, Any]:
@@ -207,13 +220,12 @@ def bound_to(node: str) -> dict[str, Any]:
 
 def host_runner(runner: str) -> None:
     """Live the first life of a runner, as a task of Ray's, until its caller ends it."""
-    from lineage_stash.capture.install import install
     from lineage_stash.on_ray.host import Life
     from lineage_stash.on_ray.plain import record_plain_ray
     from lineage_stash.on_ray.present import adopt
     from lineage_stash.on_ray.process import Process
 
-    install()
+    install.install()
     record_plain_ray()
     address = address_of(PeerId(runner), FIRST_INCARNATION)
     raise_in_task = signal.signal(signal.SIGTERM, _die)

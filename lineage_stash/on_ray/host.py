@@ -17,6 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import ray
@@ -24,16 +25,17 @@ from ray.actor import exit_actor
 
 from lineage_stash.capture import install, readings
 from lineage_stash.capture.belongings import Belongings
-from lineage_stash.capture.here import here, paused
+from lineage_stash.capture.here import here
 from lineage_stash.core import effects, events
 from lineage_stash.core.entry import Ran, Read
 from lineage_stash.core.frontier import START
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerId
 from lineage_stash.core.peer import Peer
+from lineage_stash.core.tuples import maker
 from lineage_stash.core.values import CANCELLATION
-from lineage_stash.on_ray import payloads
+from lineage_stash.on_ray import garbage, payloads
 from lineage_stash.on_ray.cancelling import CancelledCalls
-from lineage_stash.on_ray.creation import Creation, load_class
+from lineage_stash.on_ray.creation import Creation, load_recorded_class
 from lineage_stash.on_ray.dropped_actors import DroppedActors
 from lineage_stash.on_ray.errors import UpgradeRefused
 from lineage_stash.on_ray.groups import creation_for_next_life
@@ -45,6 +47,8 @@ from lineage_stash.on_ray.logged import LoggedRuntime
 from lineage_stash.on_ray.mail import Addressee
 from lineage_stash.on_ray.methods import Methods
 from lineage_stash.on_ray.plain import record_plain_ray
+from lineage_stash.on_ray.preparing import LOOK_S as PREPARE_S
+from lineage_stash.on_ray.preparing import Prepared
 from lineage_stash.on_ray.present import adopt
 from lineage_stash.on_ray.process import POLICY, Process, split_address
 from lineage_stash.on_ray.program import ActorProgram
@@ -57,6 +61,8 @@ from lineage_stash.restoring import NoLife, restore
 from lineage_stash.shell import address_of, open_store
 from lineage_stash.store.contract import Level
 from lineage_stash.store.states import Buffer, unpack_state
+
+_call_finished = maker(events.CallFinished)
 
 CAREFUL_CALLS = 64
 """New calls of a recovered life that are sent to the store before they run."""
@@ -97,35 +103,44 @@ class Host(Addressee):
         address = self.address
         actor = ray.get_runtime_context().get_actor_name()
         process = Process(address or f"spare-{secrets.token_hex(4)}", actor=actor)
+        garbage.spare_what_is_imported()
+        prepared = Prepared(process.plane)
         if address is None:
-            address = wait_for_assignment(process)
+            address = wait_for_assignment(process, prepared)
         lived = split_address(address)
         assert lived is not None, f"{address} is not an address of an actor"
-        Life(process, *lived).run()
+        Life(process, *lived, prepared).run()
 
 
-def wait_for_assignment(process: Process) -> str:
-    """Offer this process to the coordinator until it says whose life to live."""
+def wait_for_assignment(process: Process, prepared: Prepared) -> str:
+    """Offer this process to the coordinator until it says whose life to live, and prepare for it."""
     assigned: list[str] = []
     process.on_control = lambda _, said: assigned.append(said["take"]) if "take" in said else None
     process.is_quiet = lambda: True  # a spare has no machine that would need its ticks
     spare = process.loop.introduction
     process.registry.settle_in(spare, process.place)
     process.links.reach(COORDINATOR)
+    look_at = 0.0
     while not assigned:
-        process.wait(1.0)
+        process.wait(PREPARE_S)
+        if not assigned and time.monotonic() > look_at:
+            prepared.prepare_more()
+            look_at = time.monotonic() + PREPARE_S
     with process.lock:
         process.links.forget(COORDINATOR)
     process.is_quiet = lambda: False
-    process.plane.delete(f"places/{spare}")
+    process.registry.ask(partial(process.plane.delete, f"places/{spare}"))
     return assigned[0]
 
 
 class Life(LoggedRuntime):
     """One incarnation of one actor."""
 
-    def __init__(self, process: Process, peer: PeerId, incarnation: Incarnation) -> None:
+    def __init__(
+        self, process: Process, peer: PeerId, incarnation: Incarnation, prepared: Prepared | None = None
+    ) -> None:
         super().__init__(process)
+        self.prepared = prepared or Prepared(process.plane)
         self.id = peer
         self.incarnation = incarnation
         self.began_at = time.monotonic()
@@ -187,7 +202,8 @@ class Life(LoggedRuntime):
         history, ignored = process.registry.register(member)
         process.links.reach(COORDINATOR)
         policy = within_limits(POLICY, process.plane)._replace(checkpoint_every_entries=creation.checkpoint_every)
-        process.store = open_store(process.registry.present_set(), history, process.links, process.registry)
+        replica_set = self.prepared.replica_set or process.registry.present_set()
+        process.store = open_store(replica_set, history, process.links, process.registry)
         self.program = self._make_program(creation)
         found: list[Peer | NoLife] = []
         creator = PeerId(creation.creator)
@@ -234,10 +250,7 @@ class Life(LoggedRuntime):
         return ActorProgram(self._load_class(digest), self, digest, self._load_class)
 
     def _load_class(self, digest: str) -> type:
-        with paused():
-            cls = load_class(self.process.plane, digest)
-            install.cover(cls)
-        return cls
+        return self.prepared.class_of(digest) or load_recorded_class(self.process.plane, digest)
 
     def _enter(self, peer: Peer | NoLife) -> bool:
         if isinstance(peer, NoLife):
@@ -254,6 +267,7 @@ class Life(LoggedRuntime):
         self.last_call = peer.program.last_call
         durability = peer.durability
         self.process.has_unflushed = lambda: durability.has_unflushed
+        self.process.has_call = lambda: self.call is not None and self.call is not self.latest
         self.process.is_quiet = lambda: peer.is_quiet
         last_words = self.process.registry.last_words_of(self.id)
         with self.process.lock:
@@ -351,10 +365,12 @@ class Life(LoggedRuntime):
             self.process.turns += 1
             if self.program.exit is not None:
                 self.shell.feed(events.KillAsked(self.program.exit))  # first, so that no other call begins
-            self.shell.feed(events.CallFinished(*finished))
+            self.shell.feed(_call_finished(finished))
             if self.dropped:  # after the reply, which may have passed them on
                 self._let_go()
-            if self._has_call() and now - self.looked_at > LOOK_S:
+            if not self._has_call():
+                self.process.flush_if_due()
+            elif now - self.looked_at > LOOK_S:
                 self.looked_at = now
                 self.process.flush_if_due()
                 self.shell.feed(events.Lingered())

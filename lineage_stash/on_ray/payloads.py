@@ -13,6 +13,7 @@ Rules:
 import marshal
 import pickle
 import traceback
+from collections.abc import Sequence
 from itertools import chain
 from struct import Struct
 from typing import Any
@@ -98,13 +99,21 @@ def _is_plain(value: object) -> bool:
     if kind in _STRINGS:
         return len(value) <= LARGEST_PLAIN_BYTES  # type: ignore[arg-type]
     if kind is tuple or kind is list:
-        return len(value) <= MOST_PLAIN_ITEMS and all(map(_is_plain_item, value))  # type: ignore[arg-type,call-overload]
+        return len(value) <= MOST_PLAIN_ITEMS and _are_plain(value)  # type: ignore[arg-type]
     if kind is dict:
         return len(value) <= MOST_PLAIN_ITEMS and all(  # type: ignore[arg-type]
             _is_plain_item(key) and _is_plain_item(item)
             for key, item in value.items()  # type: ignore[attr-defined]
         )
     return False
+
+
+def _are_plain(values: Sequence[object]) -> bool:
+    """Whether all items of a list or a tuple are plain; most lists are of one kind, and need no look at each."""
+    kinds = set(map(type, values))
+    if kinds <= _STRINGS:
+        return not values or max(map(len, values)) <= LARGEST_PLAIN_BYTES  # type: ignore[arg-type]
+    return kinds <= _SCALARS or all(map(_is_plain_item, values))
 
 
 def _is_plain_item(value: object) -> bool:

@@ -6,6 +6,7 @@ from typing import ClassVar
 import ray
 
 from lineage_stash.core.ids import PeerId
+from lineage_stash.on_ray import garbage
 from lineage_stash.on_ray.options import connects_by_itself
 from lineage_stash.on_ray.runtime import Runtime
 
@@ -20,8 +21,12 @@ class Now:
 
 
 def adopt(runtime: Runtime | None) -> None:
-    """This process lives the life of an actor, or does so no more."""
+    """This process takes part from here on, or does so no more."""
     Now.runtime = runtime
+    if runtime is not None:
+        garbage.look_seldom()
+    else:
+        garbage.look_as_before()
 
 
 def is_initialized() -> bool:

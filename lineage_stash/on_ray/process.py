@@ -152,7 +152,9 @@ class Process:
         self.on_ticked: Callable[[], None] | None = None
         self.on_reply: Callable[[int, Any], bool] | None = None
         self.on_cut_off: Callable[[str], None] | None = None
-        self.has_unflushed: Callable[[], bool] | None = None
+        self.has_unflushed: Callable[[], bool] = lambda: False
+        self.has_call: Callable[[], bool] = lambda: False
+        """Whether there is a call that the owner has not begun."""
         self.is_quiet: Callable[[], bool] = lambda: False
         self.flush_due_at = 0.0
         self.closed = False
@@ -204,18 +206,18 @@ class Process:
             self._stewarded = False
             self.loop.wake()
         self._is_lively = self._turn(timeout_s, self.awake_s if self._is_lively else 0.0)
+        if not self.has_call():  # which goes first: its caller waits, and nobody waits for the store
+            self.flush_if_due()
 
     def _turn(self, timeout_s: float, awake_s: float) -> bool:
-        if self.has_unflushed is None or not self.has_unflushed():
-            return self.loop.poll(timeout_s, awake_s)
-        happened = self.loop.poll(min(timeout_s, FLUSH_S), awake_s)
-        self.flush_if_due()
-        return happened
+        return self.loop.poll(min(timeout_s, FLUSH_S) if self.has_unflushed() else timeout_s, awake_s)
 
     def flush_if_due(self) -> None:
         """Send what was appended to the store, if that has waited for company long enough."""
+        if self.shell is None or not self.has_unflushed():
+            return
         now = time.monotonic()
-        if now >= self.flush_due_at and self.shell is not None:
+        if now >= self.flush_due_at:
             self.flush_due_at = now + FLUSH_S
             with self.lock:
                 self.shell.feed(FlushDue())
@@ -259,6 +261,7 @@ class Process:
     def _keep_house(self) -> None:
         try:
             self._turn(STEWARD_TURN_S, 0.0)
+            self.flush_if_due()
         except (ValueError, OSError):
             if not self.closed:
                 raise  # otherwise the loop was closed under this thread, which ends next

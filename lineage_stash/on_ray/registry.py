@@ -31,6 +31,8 @@ from lineage_stash.store.contract import ReplicaId, ReplicaSet
 
 COORDINATOR = "coordinator"
 REPLICAS = "replica-"
+NOTES = "notes/"
+"""How the keys begin of the notes about who is taken for dead in which round."""
 RAY_SCHEME = "ray:"
 """How an address begins at which nobody listens: a Ray actor is called instead."""
 
@@ -143,8 +145,9 @@ class Registry:
         """Put a peer on record; what was decided so far, and who is taken for dead in rounds that are open."""
         self.plane.put(f"members/{member.peer}", json.dumps(member[1:]).encode())
         history = self.read_history()
-        notes = [codec.decode(value) for value in self.plane.get_all("notes/").values()]
-        return history, tuple(pair for note in notes if note.round > history.round for pair in note.dead)
+        open_notes = [key for key in self.plane.keys(NOTES) if key > f"{NOTES}{history.round + 1:08d}"]
+        notes = [codec.decode(value) for value in self.plane.get_these(open_notes).values()]
+        return history, tuple(pair for note in notes for pair in note.dead)
 
     def read_history(self) -> History:
         """All decisions so far."""
@@ -189,7 +192,7 @@ class Registry:
         """Note who is taken for dead, then see who is there."""
         self._notes += 1
         self._opening = (round_, dead)
-        key = f"notes/{round_:08d}/{self.token}-{self._notes}"
+        key = f"{NOTES}{round_:08d}/{self.token}-{self._notes}"
         note = codec.encode(GatherAsked(round_, dead, self.token))
 
         def action() -> tuple[Member, ...] | None:

@@ -21,6 +21,7 @@ from lineage_stash.core.events import Passed
 from lineage_stash.core.ids import OF_PARCEL, PeerId, Ref
 from lineage_stash.core.parcels import unwrap
 from lineage_stash.core.peer import Peer
+from lineage_stash.core.tuples import maker
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.cancelling import Cancelling
 from lineage_stash.on_ray.dispatcher import Dispatcher
@@ -32,6 +33,8 @@ from lineage_stash.on_ray.refs import WHOLE, Argument, ObjectRef, ObjectRefGener
 from lineage_stash.on_ray.spool import FileSpool
 from lineage_stash.on_ray.tally import Tally
 from lineage_stash.shell import Shell
+
+_call_submitted = maker(events.CallSubmitted)
 
 NOTHING = object()
 FOR_EVER_S = 1e9
@@ -144,7 +147,7 @@ class Runtime(ABC):
         lent: list[Tie] = []
         packed = self.pack(method, args, kwargs, lent)
         self.prepare_submission(packed[0], callee)
-        ref = ObjectRef(self, self._ask(events.CallSubmitted(callee, *packed)))
+        ref = ObjectRef(self, self._ask(_call_submitted((callee, *packed))))
         if lent:
             ref.lent = lent
         return ref
