@@ -144,11 +144,6 @@ class Backlog:
         """Whether something waits to be put into a message."""
         return self.unsent < self.upper and self.floor < self.upper
 
-    @property
-    def unsent_count(self) -> int:
-        """How many wait."""
-        return self.upper - max(self.unsent, self.floor)
-
     def drop_below(self, floor: Seqno) -> None:
         """The receiver will never ask for anything below `floor` again."""
         items = self.items

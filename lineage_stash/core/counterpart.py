@@ -69,11 +69,6 @@ class Counterpart:
         return self.inbox.replies.has_unsent or self.outbox.has_unsent or bool(self.outgoing.unsent)
 
     @property
-    def only_calls_wait(self) -> bool:
-        """Whether neither replies nor parcels wait."""
-        return not (self.inbox.replies.has_unsent or self.outgoing.unsent)
-
-    @property
     def buffer_bytes(self) -> int:
         """What is kept in memory of calls to and replies for the other side."""
         calls, replies = self.outbox.calls, self.inbox.replies

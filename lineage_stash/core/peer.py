@@ -294,7 +294,7 @@ class Peer:
 
     def _forward(self) -> None:
         for counterpart in self._stirred.values():
-            while counterpart.wants_to_send and self._may_send(counterpart) and not self._gathers(counterpart):
+            while counterpart.wants_to_send and self._may_send(counterpart):
                 self._send(counterpart)
             if counterpart.channel.owed_acknowledgements >= self.policy.window_messages // 2:
                 self._acknowledge(counterpart)
@@ -305,14 +305,6 @@ class Peer:
             len(counterpart.channel.unacknowledged) < self.policy.window_messages
             and not counterpart.gone
             and not self.promises.ignores(counterpart.peer)
-        )
-
-    def _gathers(self, counterpart: Counterpart) -> bool:
-        """Whether nothing waits but calls, and these wait for company until something is acknowledged."""
-        return (
-            len(counterpart.channel.unacknowledged) >= self.policy.gathers_after_messages
-            and counterpart.only_calls_wait
-            and counterpart.outbox.calls.unsent_count < self.policy.calls_worth_a_message
         )
 
     def _send(self, counterpart: Counterpart) -> None:

@@ -14,12 +14,6 @@ class Policy(NamedTuple):
     window_messages: int = 8
     """Unacknowledged messages per channel: enough to keep a link busy, few enough that calls gather under load."""
 
-    gathers_after_messages: int = 2
-    """Unacknowledged messages per channel from which on calls wait for company: one costs as much as ten calls."""
-
-    calls_worth_a_message: int = 64
-    """Calls that wait for no further company, unless the window is full."""
-
     calls_per_message: int = 1024
     """Most calls, and most replies, in one message: bounds a frame."""
 
