@@ -35,6 +35,7 @@ from lineage_stash.core.tuples import maker
 from lineage_stash.core.values import CANCELLATION
 from lineage_stash.on_ray import garbage, payloads
 from lineage_stash.on_ray.cancelling import CancelledCalls
+from lineage_stash.on_ray.control_plane import ControlPlaneAway
 from lineage_stash.on_ray.creation import Creation, load_recorded_class
 from lineage_stash.on_ray.dropped_actors import DroppedActors
 from lineage_stash.on_ray.errors import UpgradeRefused
@@ -247,7 +248,26 @@ class Life(LoggedRuntime):
         if not creation.class_digest:
             return TaskProgram(self)
         digest = creation.class_digest
-        return ActorProgram(self._load_class(digest), self, digest, self._load_class)
+        try:
+            cls = self._load_class(digest)
+        except ControlPlaneAway:
+            raise
+        except Exception as error:
+            if self.incarnation != FIRST_INCARNATION:
+                raise  # it was loaded once, and may be again, elsewhere
+            self._note_unloadable(creation, error)
+            cls = object
+        return ActorProgram(cls, self, digest, self._load_class)
+
+    def _note_unloadable(self, creation: Creation, error: Exception) -> None:
+        """No process would fare better: the actor is dead before it has begun, and says why."""
+        where = "".join(traceback.format_exception(error))
+        self.process.registry.note_killed(self.id, payloads.pack_death(
+            f"The actor {creation.class_name} ({self.id}) is dead: the process that was to run it could not load its "
+            f"class ({type(error).__name__}: {error}). The modules that it needs must be where workers find them: have "
+            "init(runtime_env={'working_dir': '.'}) or 'py_modules' bring them, or install them on every node.\n"
+            f"{where}"
+        ))  # fmt: skip
 
     def _load_class(self, digest: str) -> type:
         return self.prepared.class_of(digest) or load_recorded_class(self.process.plane, digest)

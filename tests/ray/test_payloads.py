@@ -134,3 +134,22 @@ def test_error_that_cannot_be_pickled_still_says_what_it_was() -> None:
 def test_last_words_are_raised_as_rays_actor_error() -> None:
     with pytest.raises(RayActorError, match="farewell"):
         payloads.unpack_value(payloads.pack_death("farewell"))
+
+
+@pytest.mark.parametrize(
+    ("items", "is_plain"),
+    [
+        ([], True),
+        (["a", b"b", "c" * payloads.LARGEST_PLAIN_BYTES], True),
+        (["a", "c" * (payloads.LARGEST_PLAIN_BYTES + 1)], False),
+        ([1, 2.5, None, True], True),
+        ([1, "a", None], True),
+        ([1, "c" * (payloads.LARGEST_PLAIN_BYTES + 1)], False),
+        (["a", ["b"]], False),
+        (["a", Colour.RED], False),
+        (["a"] * (payloads.MOST_PLAIN_ITEMS + 1), False),
+    ],
+)
+def test_a_list_is_plain_if_it_is_short_and_all_its_items_are(items: list[object], is_plain: bool) -> None:
+    assert (payloads.pack_plain_call("method", (items,), {}) is not None) is is_plain
+    assert (payloads.pack_plain_call("method", (tuple(items),), {}) is not None) is is_plain
