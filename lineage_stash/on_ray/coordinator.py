@@ -9,8 +9,8 @@ Rules:
 """
 
 import json
+import logging
 import os
-import sys
 import threading
 import traceback
 from functools import partial
@@ -31,6 +31,7 @@ from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
 from lineage_stash.on_ray.recoveries import Recoveries
 from lineage_stash.on_ray.registry import COORDINATOR, Place
 from lineage_stash.on_ray.replica_watch import ReplicaWatch
+from lineage_stash.on_ray.telling import tell
 from lineage_stash.on_ray.versions import note_version
 from lineage_stash.ports import Frame
 from lineage_stash.shell import Shell, address_of, open_store
@@ -299,4 +300,4 @@ class Office:
 
     def report(self, kind: str, text: str) -> None:
         """Tell people."""
-        print(f"lineage_stash: {kind}: {text}", file=sys.stderr, flush=True)
+        tell(kind, f"{kind}: {text}", logging.ERROR)

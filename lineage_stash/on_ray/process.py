@@ -8,7 +8,6 @@ Rules:
 """
 
 import json
-import logging
 import os
 import secrets
 import tempfile
@@ -31,6 +30,7 @@ from lineage_stash.on_ray.links import NUMBER_BYTES, Kind, Link, Links
 from lineage_stash.on_ray.mail import SELDOM_PING_S, Mail
 from lineage_stash.on_ray.registry import COORDINATOR, REPLICAS, Place, Registry, own_node
 from lineage_stash.on_ray.tally import Tally
+from lineage_stash.on_ray.telling import log
 from lineage_stash.shell import Shell, address_of
 from lineage_stash.store.quorum import Quorum
 from lineage_stash.wire.connection import Connection
@@ -80,8 +80,6 @@ TRANSPORT = "transport"
 
 WIRE = "wire"
 MAIL = "ray"
-
-log = logging.getLogger("lineage_stash")
 
 
 def split_address(address: str) -> tuple[PeerId, Incarnation] | None:

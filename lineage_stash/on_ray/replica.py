@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import shutil
-import sys
 import threading
 import time
 import traceback
@@ -25,6 +24,7 @@ from lineage_stash.on_ray.mail import Addressee
 from lineage_stash.on_ray.process import TICK_S, Process
 from lineage_stash.on_ray.registry import replica_name
 from lineage_stash.on_ray.replica_sets import newest_set, note_lost, note_opened
+from lineage_stash.on_ray.telling import log, tell, warn
 from lineage_stash.on_ray.versions import note_version
 from lineage_stash.ports import Frame
 from lineage_stash.store.archive_faults import ArchiveTakenOver
@@ -58,9 +58,6 @@ ENVIRONMENT = {
 
 STORE = "store"
 """The fact in the control plane that tells this cluster's store from any other's."""
-
-log = logging.getLogger("lineage_stash")
-
 
 Waiting = tuple[Link, bytes, Level, Asked]
 """A request: who asked, the number that goes before the answer, how durable that must be, and what was asked."""
@@ -123,7 +120,8 @@ class Keeper:
             self._serve_all(process, disk)
         except ArchiveTakenOver as error:
             # Another process has taken over the archive; this one is idle from here on, or Ray would restart it.
-            print(f"lineage_stash: store: {replica_name(self.replica)} ends: {error}", file=sys.stderr, flush=True)
+            name = replica_name(self.replica)
+            warn("archive taken over", f"store: {name} ends: {error}", replica=name)
         else:
             disk.close()
             if not is_archive(self.folder):
@@ -174,7 +172,7 @@ class Keeper:
 
     def _give_up(self, process: Process, reason: str) -> None:
         self.fault = f"{replica_name(self.replica)} on node {process.node} cannot serve: {reason}"
-        print(f"lineage_stash: store: {self.fault}", file=sys.stderr, flush=True)
+        tell("replica unfit", f"store: {self.fault}", logging.ERROR, replica=replica_name(self.replica))
         note_lost(process.plane, self.replica, reason)
         self.is_decided.set()
 

@@ -5,6 +5,7 @@ Rules:
 - A thread that has to wait does it on the sockets.
 """
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -31,6 +32,7 @@ from lineage_stash.on_ray.process import Process
 from lineage_stash.on_ray.refs import WHOLE, Argument, ObjectRef, ObjectRefGenerator, opening, passing
 from lineage_stash.on_ray.spool import FileSpool
 from lineage_stash.on_ray.tally import Tally
+from lineage_stash.on_ray.telling import tell
 from lineage_stash.shell import Shell
 
 NOTHING = object()
@@ -130,7 +132,7 @@ class Runtime(ABC):
 
     def report(self, kind: str, text: str) -> None:
         """Tell people."""
-        print(f"lineage_stash: {kind}: {text}", flush=True)
+        tell(kind, f"{kind}: {text}", logging.ERROR, peer=self.id)
 
     # what the user's code asks for
 
