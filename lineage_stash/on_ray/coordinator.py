@@ -31,6 +31,7 @@ from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
 from lineage_stash.on_ray.recoveries import Recoveries
 from lineage_stash.on_ray.registry import COORDINATOR, Place
 from lineage_stash.on_ray.replica_watch import ReplicaWatch
+from lineage_stash.on_ray.service_vitals import OfficeVitals, observe_recovery
 from lineage_stash.on_ray.telling import tell
 from lineage_stash.on_ray.versions import note_version
 from lineage_stash.ports import Frame
@@ -96,7 +97,7 @@ class Office:
         with process.lock:
             process.shell = Shell(self.machine, transport=self, membership=process.registry, outside=self,
                                   executor=None, store=process.store)  # fmt: skip
-            self.recoveries = Recoveries(self.machine, process.shell, process.registry)
+            self.recoveries = Recoveries(self.machine, process.shell, process.registry, observe_recovery)
             self.hosting = Hosting(process, self.nodes, self.spares_wanted, self.recoveries.note_host, self._suspect)
             self.first_lives = FirstLives(process, self.hosting)
             self.moving = Moving(process, self.hosting, self._bury)
@@ -114,6 +115,7 @@ class Office:
             process.on_ticked = self._on_ticked
             self.nodes.begin()
             self.watch.begin()
+        process.publish(OfficeVitals(self))
         self.is_up.set()
         while True:
             process.wait(TICK_S)

@@ -70,6 +70,8 @@ GIVE_BACK_S = 0.01
 IDLE_S = 1.0
 """How long to wait for the next call before looking whether this life is over; ticks and frames end the wait."""
 
+TASKS = "tasks"
+
 LOOK_S = 0.001
 """While calls follow one another, how often to look at the network and let replies leave."""
 
@@ -322,6 +324,7 @@ class Life(LoggedRuntime):
         self.program.note_restored(effect.state)
 
     def _on_captured(self, event: object, chunks: Mapping[bytes, Buffer]) -> None:
+        self.vitals.failed_checkpoints = self.program.failed_captures
         assert self.process.store is not None
         self.process.store.chunks = chunks
         self.shell.feed(event)
@@ -363,7 +366,13 @@ class Life(LoggedRuntime):
     def _has_call(self) -> bool:
         return self.call is not None
 
+    @property
+    def title(self) -> tuple[str, str]:
+        """What metrics call this peer; runners come and go, and are called by one name."""
+        return (self.creation.class_name, self.id) if self.creation.class_digest else (TASKS, TASKS)
+
     def _finish_replay(self, effect: effects.FinishReplay) -> None:
+        self.vitals.note_replayed()
         if self.incarnation and not self.recalled:
             self.recalled = True
             now = time.monotonic()

@@ -6,6 +6,7 @@ restore (a process, and the checkpoint in it), replay, resume.
 
 import json
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -32,8 +33,14 @@ def orphan_key(peer: PeerId) -> str:
 class Recoveries:
     """Watches a coordinator's machine, and keeps the time."""
 
-    def __init__(self, machine: Coordinator, shell: Shell, registry: Registry) -> None:
+    def __init__(self, machine: Coordinator, shell: Shell, registry: Registry,
+                 on_recovered: Callable[[dict[str, Any]], None]) -> None:  # fmt: skip
         self.registry = registry
+        self.recovered = 0
+        self.orphans = 0
+        self.replay_rate = 0.0
+        """Entries a second in the last recovery."""
+        self._on_recovered = on_recovered
         self.deaths: dict[str, tuple[float, float, str]] = {}
         self.entered: dict[Phase, float] = {}
         self.settled: dict[str, dict[str, Any]] = {}
@@ -77,6 +84,7 @@ class Recoveries:
     def _note_orphans(self, orphans: list[PeerId]) -> None:
         """More has failed at once than the bound: these join the dead, and a script among them is told why."""
         plane = self.registry.plane
+        self.orphans += len(orphans)
         for peer in orphans:
             self.note_death(address_of(peer, self._machine.dead[peer]), ORPHANED)
             self.registry.ask(partial(plane.put, orphan_key(peer), str(self._machine.round).encode()))
@@ -116,6 +124,9 @@ class Recoveries:
         record["replay_ms"] = said["replay_ms"]
         record["total_ms"] = sum(record[f"{phase}_ms"] for phase in PHASES)
         tell("recovered", in_one_line(record), **record)
+        self.recovered += 1
+        self.replay_rate = 1e3 * record["replayed"] / max(record["replay_ms"], 1.0)
+        self._on_recovered(record)
         key = f"recoveries/{record['round']:08d}/{record['peer']}"
         self.registry.ask(lambda: self.registry.plane.put(key, json.dumps(record).encode()))
 

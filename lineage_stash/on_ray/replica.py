@@ -24,6 +24,7 @@ from lineage_stash.on_ray.mail import Addressee
 from lineage_stash.on_ray.process import TICK_S, Process
 from lineage_stash.on_ray.registry import replica_name
 from lineage_stash.on_ray.replica_sets import newest_set, note_lost, note_opened
+from lineage_stash.on_ray.service_vitals import KeeperVitals
 from lineage_stash.on_ray.telling import log, tell, warn
 from lineage_stash.on_ray.versions import note_version
 from lineage_stash.ports import Frame
@@ -102,6 +103,10 @@ class Keeper:
         self.paused = False
         self.retired = False
         self.delay_s = 0.0
+        self.requests = 0
+        self.commits = 0
+        self.commit_s = 0.0
+        self.disk_bytes = 0
         self._asked: list[Waiting] = []
         self._due: list[tuple[float, Link, tuple[bytes, ...]]] = []
 
@@ -115,6 +120,8 @@ class Keeper:
             return
         note_version(process.plane, name)
         process.registry.settle_in(name, process.place)
+        self.disk_bytes = disk.disk_bytes
+        process.publish(KeeperVitals(self, process))
         self.is_decided.set()
         try:
             self._serve_all(process, disk)
@@ -193,7 +200,12 @@ class Keeper:
             disk.note_memory_promise()
             self._put_answers(early)
             self._answer(process)
+        began = time.monotonic()
         disk.commit()
+        self.commit_s += time.monotonic() - began
+        self.commits += 1
+        self.requests += len(asked)
+        self.disk_bytes = disk.disk_bytes
         self._put_answers([pair for pair in answered if pair[0][2] is not Level.MEMORY])
         if disk.damaged and not self.fault:
             self.fault = f"damaged: {disk.damaged[0]}"

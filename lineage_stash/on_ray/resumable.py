@@ -233,6 +233,7 @@ class ResumableDriver(LoggedRuntime, Driver):
         here.recorder = self
 
     def _finish_replay(self, effect: effects.FinishReplay) -> None:
+        self.vitals.note_replayed()
         if effect.replayed:
             tell("resumed", f"resumed the run {self.run_id!r}: {effect.replayed} entries of its log were replayed",
                  peer=self.id, run=self.run_id, replayed=effect.replayed)  # fmt: skip

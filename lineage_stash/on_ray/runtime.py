@@ -33,6 +33,7 @@ from lineage_stash.on_ray.refs import WHOLE, Argument, ObjectRef, ObjectRefGener
 from lineage_stash.on_ray.spool import FileSpool
 from lineage_stash.on_ray.tally import Tally
 from lineage_stash.on_ray.telling import tell
+from lineage_stash.on_ray.vitals import PeerVitals
 from lineage_stash.shell import Shell
 
 NOTHING = object()
@@ -56,6 +57,7 @@ class Runtime(ABC):
 
     id: PeerId
     peer: Peer
+    vitals: PeerVitals
     namespace: str
     """Where names are looked for that come without one."""
     placement = ""
@@ -87,6 +89,8 @@ class Runtime(ABC):
         process.shell = Shell(peer, transport=process.links, membership=process.registry, outside=self, executor=self,
                               store=process.store)  # fmt: skip
         process.tally = Tally(peer, process.shell)
+        self.vitals = PeerVitals(peer, process.shell, self.spool, process.lock, *self.title)
+        process.publish(self.vitals)
         process.on_message = self._on_message
         process.on_arrival = self.dispatcher.on_arrival
         process.on_ticked = self.on_ticked
@@ -98,8 +102,14 @@ class Runtime(ABC):
 
     def on_ticked(self) -> None:
         """Some time has passed."""
+        self.vitals.on_ticked()
         self.dispatcher.on_ticked()
         self.cancelling.on_ticked()
+
+    @property
+    def title(self) -> tuple[str, str]:
+        """What metrics call this peer: what it is, and who."""
+        return "driver", self.id
 
     @property
     def shell(self) -> Shell:
