@@ -53,6 +53,7 @@ from lineage_stash.on_ray.registry import COORDINATOR
 from lineage_stash.on_ray.resting import rest_in_ray
 from lineage_stash.on_ray.runner import TaskProgram
 from lineage_stash.on_ray.runtime import Reply
+from lineage_stash.on_ray.tracing import trace_executions
 from lineage_stash.restoring import NoLife, restore
 from lineage_stash.shell import address_of, open_store
 from lineage_stash.store.contract import Level
@@ -148,6 +149,7 @@ class Life(LoggedRuntime):
         self.program: ActorProgram
         self.creation: Creation
         process.on_control = self._on_control
+        self._executions = trace_executions(self)
         self._orders |= {
             effects.RunCall: self._order_call,
             effects.RestoreState: self._restore_state,
@@ -191,6 +193,8 @@ class Life(LoggedRuntime):
         policy = within_limits(POLICY, process.plane)._replace(checkpoint_every_entries=creation.checkpoint_every)
         process.store = open_store(process.registry.present_set(), history, process.links, process.registry)
         self.program = self._make_program(creation)
+        if self._executions is not None:
+            self.program.run = self._executions.wrap(self.program.run)  # type: ignore[assignment]
         found: list[Peer | NoLife] = []
         creator = PeerId(creation.creator)
         with process.lock:

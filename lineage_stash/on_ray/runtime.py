@@ -33,6 +33,7 @@ from lineage_stash.on_ray.refs import WHOLE, Argument, ObjectRef, ObjectRefGener
 from lineage_stash.on_ray.spool import FileSpool
 from lineage_stash.on_ray.tally import Tally
 from lineage_stash.on_ray.telling import tell
+from lineage_stash.on_ray.tracing import trace_submissions
 from lineage_stash.on_ray.vitals import PeerVitals
 from lineage_stash.shell import Shell
 
@@ -89,6 +90,7 @@ class Runtime(ABC):
         process.shell = Shell(peer, transport=process.links, membership=process.registry, outside=self, executor=self,
                               store=process.store)  # fmt: skip
         process.tally = Tally(peer, process.shell)
+        trace_submissions(self)
         self.vitals = PeerVitals(peer, process.shell, self.spool, process.lock, *self.title)
         process.publish(self.vitals)
         process.on_message = self._on_message

@@ -8,6 +8,7 @@ from lineage_stash.on_ray.metrics import publisher
 from lineage_stash.on_ray.process import Process, split_address
 from lineage_stash.on_ray.registry import replica_name
 from lineage_stash.on_ray.replica_watch import AWAY_LOOKS
+from lineage_stash.on_ray.tracing import trace_recovery
 
 if TYPE_CHECKING:
     from lineage_stash.on_ray.coordinator import Office
@@ -17,9 +18,10 @@ PHASES = ("detect", "gather", "settle", "start", "restore", "replay", "total")
 
 
 def observe_recovery(record: dict[str, Any]) -> None:
-    """A recovery is over: how long each of its phases took."""
+    """A recovery is over: how long each of its phases took, as metrics and as spans."""
     for phase in PHASES:
         publisher.observe("stash_recovery_seconds", record[f"{phase}_ms"] / 1e3, phase=phase)
+    trace_recovery(record, PHASES[:-1])
 
 
 class OfficeVitals:
