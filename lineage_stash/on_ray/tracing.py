@@ -34,7 +34,7 @@ PRUNED_EVERY = 1024
 """Contexts that are added before those are looked for that nobody needs any more."""
 
 MOST_CONTEXTS = 65536
-"""Contexts of calls that have not run yet; calls beyond these begin traces of their own."""
+"""Contexts that were heard of and not used, for instance because their calls had run: the oldest are forgotten."""
 
 Context = dict[str, str]
 """A span in the form in which it travels."""
@@ -104,9 +104,15 @@ class Submissions:
         self._of_calls.setdefault(ref.peer, {})[ref.number] = context
         self._added += 1
         if self._added % PRUNED_EVERY == 0:
-            for callee, contexts in self._of_calls.items():
-                floor = self._runtime.peer.counterpart(callee).outbox.calls.floor
-                self._of_calls[callee] = {number: each for number, each in contexts.items() if number >= floor}
+            self._of_calls = {callee: self._needed(callee, each) for callee, each in self._of_calls.items()}
+
+    def _needed(self, callee: PeerId, contexts: dict[int, Context]) -> dict[int, Context]:
+        """Those of calls that may have to be sent again."""
+        counterpart = self._runtime.peer.counterparts.get(callee)
+        if counterpart is None:
+            return {}
+        floor = counterpart.outbox.calls.floor
+        return {number: context for number, context in contexts.items() if number >= floor}
 
     def _send_ahead(self, effect: effects.SendMessage) -> None:
         message = effect.message
@@ -135,8 +141,9 @@ class Executions:
 
     def _hear(self, link: Link, said: dict[str, Any]) -> None:
         if "spans" in said:
-            if len(self._contexts) < MOST_CONTEXTS:
-                self._contexts |= {(said["caller"], int(number)): each for number, each in said["spans"].items()}
+            self._contexts |= {(said["caller"], int(number)): each for number, each in said["spans"].items()}
+            while len(self._contexts) > MOST_CONTEXTS:
+                del self._contexts[next(iter(self._contexts))]
         elif self._on_control is not None:
             self._on_control(link, said)
 

@@ -91,7 +91,9 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ray.get([counter.add.remote() for _ in range(CALLS)])
         ray.get([uncopyable.add.remote() for _ in range(50)])
         assert ray.get([double.remote(number) for number in range(10)]) == [2 * number for number in range(10)]
-        inject.wait_until(lambda: total(scrape(), "ray_stash_calls_total", title="Counter") > CALLS, "calls are counted")
+        inject.wait_until(
+            lambda: total(scrape(), "ray_stash_calls_total", title="Counter") > CALLS, "calls are counted"
+        )
         inject.kill_process(counter)
         assert ray.get(counter.add.remote(), timeout=WITHIN_S) == CALLS + 1
         starve(counter)
