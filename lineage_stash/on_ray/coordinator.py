@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import threading
-import traceback
 from functools import partial
 from typing import Any
 
@@ -32,7 +31,7 @@ from lineage_stash.on_ray.recoveries import Recoveries
 from lineage_stash.on_ray.registry import COORDINATOR, Place
 from lineage_stash.on_ray.replica_watch import ReplicaWatch
 from lineage_stash.on_ray.service_vitals import OfficeVitals, observe_recovery
-from lineage_stash.on_ray.telling import tell
+from lineage_stash.on_ray.telling import tell, tell_crash, warn
 from lineage_stash.on_ray.versions import note_version
 from lineage_stash.ports import Frame
 from lineage_stash.shell import Shell, address_of, open_store
@@ -56,7 +55,7 @@ class CoordinatorActor(Addressee):
         try:
             self.office.run()
         except BaseException:  # noqa: BLE001 - whatever it was, the thread is over
-            traceback.print_exc()
+            tell_crash("the coordinator")
             os._exit(1)  # Ray restarts a process that ended, and not a thread
 
     def address(self) -> str:
@@ -104,6 +103,8 @@ class Office:
             process.registry.starter = self.hosting.start
         note_version(process.plane, COORDINATOR)
         process.registry.settle_in(address, process.place)
+        if process.plane.get(COORDINATOR) is not None:
+            warn("coordinator back", "the coordinator has died, and was started again")
         process.plane.put(COORDINATOR, address.encode())
         with process.lock:
             for member in process.registry.read_members():

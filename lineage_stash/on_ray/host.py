@@ -15,7 +15,6 @@ import os
 import secrets
 import threading
 import time
-import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,6 +52,7 @@ from lineage_stash.on_ray.registry import COORDINATOR
 from lineage_stash.on_ray.resting import rest_in_ray
 from lineage_stash.on_ray.runner import TaskProgram
 from lineage_stash.on_ray.runtime import Reply
+from lineage_stash.on_ray.telling import tell_crash
 from lineage_stash.on_ray.tracing import trace_executions
 from lineage_stash.restoring import NoLife, restore
 from lineage_stash.shell import address_of, open_store
@@ -91,7 +91,7 @@ class Host(Addressee):
         try:
             self._live()
         except Exception:  # noqa: BLE001 - whatever it was, this life is over
-            traceback.print_exc()
+            tell_crash(f"the process of {self.address or 'a spare'}")
             os._exit(1)  # an idle process with open links would look alive
 
     def _live(self) -> None:

@@ -4,7 +4,7 @@ Rules:
 - Nothing is counted for this on the way of a call: sources are asked every few seconds, by a thread that does nothing
   else, under the lock that guards what they read; what they say is handed to Ray after the lock was given back.
 - A counter is what a source has counted since it began; Ray is told by how much that is more than the last time.
-- Metrics never break a program: if Ray refuses one, that is said once, and there are no more.
+- Metrics never break a program: if one fails, or Ray refuses it, that is said once, and there are no more.
 - `LINEAGE_STASH_METRICS=0` in the environment of a process turns them off there; another number is the seconds between
   two looks.
 """
@@ -166,8 +166,12 @@ class Publisher:
         """Never asks while it has the turn: who leaves may hold the lock of its process."""
         if source not in self._last:
             return
-        with source.lock:
-            readings = source.read()
+        try:
+            with source.lock:
+                readings = source.read()
+        except Exception as error:  # noqa: BLE001 - whatever it was, the program goes on
+            self._give_up(error)
+            return
         with self._turn:
             if source in self._last:
                 self._record(readings, self._last[source], source.tags)
@@ -179,8 +183,12 @@ class Publisher:
             for name, value in readings.items():
                 self._record_one(BY_NAME[name], value, last, tags)
         except Exception as error:  # noqa: BLE001 - whatever Ray has against it, the program goes on
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        if not self._has_failed:
             self._has_failed = True
-            warn("no metrics", f"metrics: there are none of this process: Ray has refused them: {error!r}")
+            warn("no metrics", f"metrics: there are no more of this process: {error!r}")
 
     def _record_one(self, metric: Metric, value: float, last: dict[str, float], tags: dict[str, str]) -> None:
         instrument = self._instruments.get(metric.name)

@@ -13,7 +13,6 @@ import os
 import shutil
 import threading
 import time
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ from lineage_stash.on_ray.process import TICK_S, Process
 from lineage_stash.on_ray.registry import replica_name
 from lineage_stash.on_ray.replica_sets import newest_set, note_lost, note_opened
 from lineage_stash.on_ray.service_vitals import KeeperVitals
-from lineage_stash.on_ray.telling import log, tell, warn
+from lineage_stash.on_ray.telling import log, tell, tell_crash, warn
 from lineage_stash.on_ray.versions import note_version
 from lineage_stash.ports import Frame
 from lineage_stash.store.archive_faults import ArchiveTakenOver
@@ -80,7 +79,7 @@ class ReplicaActor(Addressee):
         try:
             self.keeper.run()
         except BaseException:  # noqa: BLE001 - whatever it was, the thread is over
-            traceback.print_exc()
+            tell_crash(replica_name(self.keeper.replica))
             os._exit(1)  # Ray restarts a process that ended, and not a thread
 
     def address(self) -> str:
@@ -159,6 +158,9 @@ class Keeper:
             self._give_up(process, "it had promised in memory what it had not written, and was killed")
             return None
         note_opened(plane, self.replica)
+        if had_opened:
+            name = replica_name(self.replica)
+            warn("replica back", f"store: {name} has died, and was started again with what it had", replica=name)
         return disk
 
     def _open_storage(self, process: Process, identity: str, had_opened: bool) -> "DiskReplica | ArchiveReplica":

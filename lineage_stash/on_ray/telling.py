@@ -28,6 +28,12 @@ def warn(event: str, text: str, **facts: str | float | list[str]) -> None:
     log.log(logging.WARNING, "%s", text, extra={"event": event, **facts}, stacklevel=2)
 
 
+def tell_crash(who: str) -> None:
+    """Say of which error a part of this library dies, from where that was caught."""
+    text = f"{who} ends with an error that nobody has foreseen"
+    log.log(logging.CRITICAL, "%s", text, exc_info=True, extra={"event": "crash"}, stacklevel=2)
+
+
 class OwnLines(logging.Handler):
     """Writes to stderr, whichever that is by now, unless somebody else has been asked to."""
 

@@ -210,6 +210,22 @@ def test_every_metric_that_the_dashboard_names_exists(samples: list[Sample]) -> 
     assert shown <= named, "what is worth counting is worth showing"
 
 
+def test_dashboard_is_well_formed() -> None:
+    dashboard = json.loads((DOCS / "grafana.json").read_text(encoding="utf-8"))
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = [
+        (x, y) for panel in panels for at in [panel["gridPos"]] for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]  # fmt: skip
+    assert len(set(taken)) == len(taken), "no panel hides another one"
+    assert max(x for x, _ in taken) < 24
+    variables = {variable["name"] for variable in dashboard["templating"]["list"]} | {"__rate_interval", "__range"}
+    for query in queries_of(dashboard):
+        assert [query.count(opening) - query.count(closing) for opening, closing in ("()", "[]", "{}")] == [0, 0, 0]
+        assert set(re.findall(r"\$(\w+)", query)) <= variables, query
+
+
 def queries_of(dashboard: dict[str, object]) -> Iterator[str]:
     """Every query in a dashboard, wherever it is."""
     for key, value in dashboard.items():

@@ -1,4 +1,4 @@
-"""Spans and JSON logs of a script that loses two actors, in a Ray that has no metrics."""
+"""Spans and JSON logs of a script that loses two actors and the services, in a Ray that has no metrics."""
 
 import json
 import os
@@ -92,5 +92,6 @@ def test_events_are_json_where_rays_logging_is(watched: Watched) -> None:
         assert line["message"].startswith(f"recovered {line['peer']} (life 1) in ")
         assert line["total_ms"] == pytest.approx(sum(line[f"{phase}_ms"] for phase in PHASES))
         assert {"levelname", "node_id", "actor_name"} <= line.keys()
+    assert len(watched.events("coordinator back")) == len(watched.events("replica back")) == 1
     begun = [peer for line in watched.events("round") for peer in line["peers"]]
     assert sorted(begun) == sorted(peers)

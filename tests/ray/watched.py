@@ -1,4 +1,4 @@
-"""A script whose Ray logs JSON, traces, and has its metrics off, and that loses two actors.
+"""A script whose Ray logs JSON, traces, and has its metrics off, and that loses two actors and the services.
 
 Run as `python -m tests.ray.watched FOLDER`; each process of its cluster appends the spans that it ends to a file of its
 own in that folder. Its last line on stdout is what it saw, as JSON.
@@ -6,6 +6,7 @@ own in that folder. Its last line on stdout is what it saw, as JSON.
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -69,6 +70,14 @@ def double(value: int) -> int:
     return 2 * value
 
 
+def kill_services() -> None:
+    """End the coordinator and the replica, and wait until both are back."""
+    before = inject.coordinator_pid(), inject.replica_pid()
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    inject.wait_until(lambda: inject.coordinator_pid() != before[0] and inject.replica_pid() != before[1], "services")
+
+
 def main() -> None:
     ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False,
              logging_config=plain_ray.LoggingConfig(encoding="JSON"),
@@ -86,6 +95,7 @@ def main() -> None:
     seen += [ray.get(outer.add.remote()) for _ in range(2)]
     plane = current().process.plane
     inject.wait_until(lambda: len(plane.keys("recoveries/")) == 2, "both recoveries are on record")
+    kill_services()
     logs = plain_ray.get_runtime_context().worker.node.get_logs_dir_path()
     ray.shutdown()
     print(json.dumps({"trace": request.trace_id, "span": request.span_id, "seen": seen, "doubled": doubled,
