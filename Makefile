@@ -84,7 +84,7 @@ mutants: setup ## how many schedules it takes to catch each forgotten rule, from
 demo: compiled ## words counted by Spark and actors while some of these are killed, and the result proved
 	RAY_ADDRESS=local $(BIN)/python -m raydp_jobs.demo
 
-bench: compiled ## the suite's quick profile and its report: under 15 minutes; or PART=core, store, checkpoint, replicated, nodes, tasks, graph, spark, ray
+bench: compiled ## the suite's quick profile and its report: under 15 minutes; or PART=core, store, checkpoint, replicated, nodes, tasks, graph, spark, metrics, ray
 ifdef PART
 	$(BIN)/python -m benchmarks $(PART)
 else

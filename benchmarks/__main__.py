@@ -6,7 +6,18 @@
 import sys
 from importlib import import_module
 
-from benchmarks import against_ray, checkpoint_bytes, core_path, graph, nodes, replicated, spark, store_engines, tasks
+from benchmarks import (
+    against_ray,
+    checkpoint_bytes,
+    core_path,
+    graph,
+    metrics_cost,
+    nodes,
+    replicated,
+    spark,
+    store_engines,
+    tasks,
+)
 
 PARTS = {
     "core": core_path.main,
@@ -17,6 +28,7 @@ PARTS = {
     "tasks": tasks.main,
     "graph": graph.main,
     "spark": spark.main,
+    "metrics": metrics_cost.main,
     "ray": against_ray.main,
 }
 

@@ -50,6 +50,9 @@ class Shell:
         self.executor = executor
         self.store = store
         self.level = contract.Level.DISK
+        self.flushed_entries = 0
+        self.flushed_bytes = 0
+        """What has left for the store, of one copy, for whoever watches."""
         self._queue: deque[object] = deque()
         self._busy = False
         self.stopped = False
@@ -155,6 +158,9 @@ class Shell:
     def _append(self, effect: effects.AppendToStore) -> None:
         asker = (self._peer.id, self._peer.incarnation)
         spans = tuple([codec.pack_span(piece) for piece in effect.ranges])
+        for piece, span in zip(effect.ranges, spans, strict=True):
+            self.flushed_entries += len(piece.entries)
+            self.flushed_bytes += span.body_bytes
         request = contract.Append(spans, self._segments_of(effect.ranges), (), effect.watch, False, asker)
         self.store.request(request, self._on_appended, self.level)
 

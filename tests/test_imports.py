@@ -52,6 +52,7 @@ RESERVED = {
         "tests/",
     ),
     "typer": ("lineage_stash/cli/", "tests/"),
+    "opentelemetry": ("lineage_stash/on_ray/tracing.py", "tests/"),
     "raydp": ("lineage_stash/on_spark/", "benchmarks/", "tests/"),
     "pyspark": ("lineage_stash/on_spark/", "raydp_jobs/", "benchmarks/", "tests/"),
     "lineage_stash.testing": ("lineage_stash/testing/", "raydp_jobs/failures.py", "benchmarks/", "tests/"),
@@ -91,9 +92,10 @@ NEVER = dict.fromkeys(
     ("lineage_stash/core/", "lineage_stash/shell.py", "lineage_stash/restoring.py", *STORE_MACHINES), OUTSIDE
 )
 
-# Importing the package must not load Ray or Spark; a function that is called later may.
+# Importing the package must not load Ray or Spark, nor a peer OpenTelemetry; a function that is called later may.
 NOT_WHILE_LOADING = {
     "lineage_stash/__init__.py": ("ray", "raydp", "pyspark", "lineage_stash.on_ray", "lineage_stash.on_spark"),
+    "lineage_stash/on_ray/tracing.py": ("opentelemetry",),
 }
 
 
@@ -201,6 +203,8 @@ def test_module_keeps_to_the_import_table(path: str) -> None:
         ("lineage_stash/shell.py", "from ray.util import state"),
         ("lineage_stash/shell.py", "from lineage_stash import testing"),
         ("lineage_stash/on_ray/host.py", "import pyspark"),
+        ("lineage_stash/on_ray/host.py", "def run():\n    from opentelemetry import trace"),
+        ("lineage_stash/on_ray/tracing.py", "from opentelemetry import trace"),
         ("lineage_stash/on_spark/stage.py", "import ray"),
         ("lineage_stash/testing/simulator.py", "import ray"),
         ("lineage_stash/store/disk.py", "from lineage_stash.testing import faulty_store"),

@@ -63,6 +63,8 @@ class Durability:
         self.commit_is_wanted = False
         self.checkpointed = START
         self.checkpointed_bytes = 0
+        self.checkpoints = 0
+        """How many a majority has stored, for whoever watches."""
         self.checkpoint_under_way: Checkpoint | None = None
         self.capturing: Frontier | None = None
         self.retiring = False
@@ -226,6 +228,7 @@ class Durability:
         assert checkpoint is not None, "a checkpoint was stored that was not under way"
         assert checkpoint.upper == event.upper, "another checkpoint was stored than the one under way"
         self.checkpoint_under_way = None
+        self.checkpoints += 1
         for caller, calls_from in checkpoint.calls_from:
             inbox = self.counterparts[caller].inbox
             inbox.covered = max(inbox.covered, calls_from.finished)

@@ -43,6 +43,8 @@ class Lineage:
         self.committed: Frontier = {}
         self.durable: Frontier = {}
         self.version = 0
+        self.forwarded_entries = 0
+        """How many have left in messages, for whoever watches."""
         self._snapshots: deque[Frontier] = deque()
         if upper:
             self.commit(((me, upper),))
@@ -127,7 +129,10 @@ class Lineage:
             channel.told_committed[peer] = base
             committed[peer] = base
         channel.sent[peer] = self.stash.upper(peer)
-        return self.stash.ranges(peer, lower, self.history)
+        pieces = self.stash.ranges(peer, lower, self.history)
+        for piece in pieces:
+            self.forwarded_entries += len(piece.entries)
+        return pieces
 
     def well_held(self, holders: Iterable[tuple[NodeId, Frontier]], writers: dict[PeerId, NodeId], node: NodeId,
                   max_failures: int) -> dict[PeerId, Index]:  # fmt: skip

@@ -31,6 +31,7 @@ from lineage_stash.on_ray.present import Now, adopt, current, is_initialized
 from lineage_stash.on_ray.refs import ObjectRef, ObjectRefGenerator
 from lineage_stash.on_ray.resumable import ResumableDriver
 from lineage_stash.on_ray.tasks import RemoteFunction
+from lineage_stash.on_ray.telling import warn
 from lineage_stash.on_ray.unborn import fail_calls_of_unborn
 from lineage_stash.shell import address_of
 
@@ -103,8 +104,8 @@ def _begin(run_id: str | None) -> Driver:
         return Driver.begin()
     node = ray.get_runtime_context().worker.node
     if node is not None and node.is_head():
-        print("lineage_stash: this script has started its cluster, which ends with it: to resume the run "
-              f"{run_id!r}, have it join one that stays (`ray start --head`)", file=sys.stderr)  # fmt: skip
+        warn("own cluster", "this script has started its cluster, which ends with it: to resume the run "
+             f"{run_id!r}, have it join one that stays (`ray start --head`)", run=run_id)  # fmt: skip
     return ResumableDriver.resume(run_id)
 
 

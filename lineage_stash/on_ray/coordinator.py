@@ -9,10 +9,9 @@ Rules:
 """
 
 import json
+import logging
 import os
-import sys
 import threading
-import traceback
 from functools import partial
 from typing import Any
 
@@ -31,6 +30,8 @@ from lineage_stash.on_ray.process import POLICY, TICK_S, Process, split_address
 from lineage_stash.on_ray.recoveries import Recoveries
 from lineage_stash.on_ray.registry import COORDINATOR, Place
 from lineage_stash.on_ray.replica_watch import ReplicaWatch
+from lineage_stash.on_ray.service_vitals import OfficeVitals, observe_recovery
+from lineage_stash.on_ray.telling import tell, tell_crash, warn
 from lineage_stash.on_ray.versions import note_version
 from lineage_stash.ports import Frame
 from lineage_stash.shell import Shell, address_of, open_store
@@ -54,7 +55,7 @@ class CoordinatorActor(Addressee):
         try:
             self.office.run()
         except BaseException:  # noqa: BLE001 - whatever it was, the thread is over
-            traceback.print_exc()
+            tell_crash("the coordinator")
             os._exit(1)  # Ray restarts a process that ended, and not a thread
 
     def address(self) -> str:
@@ -95,13 +96,15 @@ class Office:
         with process.lock:
             process.shell = Shell(self.machine, transport=self, membership=process.registry, outside=self,
                                   executor=None, store=process.store)  # fmt: skip
-            self.recoveries = Recoveries(self.machine, process.shell, process.registry)
+            self.recoveries = Recoveries(self.machine, process.shell, process.registry, observe_recovery)
             self.hosting = Hosting(process, self.nodes, self.spares_wanted, self.recoveries.note_host, self._suspect)
             self.first_lives = FirstLives(process, self.hosting)
             self.moving = Moving(process, self.hosting, self._bury)
             process.registry.starter = self.hosting.start
         note_version(process.plane, COORDINATOR)
         process.registry.settle_in(address, process.place)
+        if process.plane.get(COORDINATOR) is not None:
+            warn("coordinator back", "the coordinator has died, and was started again")
         process.plane.put(COORDINATOR, address.encode())
         with process.lock:
             for member in process.registry.read_members():
@@ -113,6 +116,7 @@ class Office:
             process.on_ticked = self._on_ticked
             self.nodes.begin()
             self.watch.begin()
+        process.publish(OfficeVitals(self))
         self.is_up.set()
         while True:
             process.wait(TICK_S)
@@ -299,4 +303,4 @@ class Office:
 
     def report(self, kind: str, text: str) -> None:
         """Tell people."""
-        print(f"lineage_stash: {kind}: {text}", file=sys.stderr, flush=True)
+        tell(kind, f"{kind}: {text}", logging.ERROR)

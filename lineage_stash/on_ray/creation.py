@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import signal
-import traceback
 from concurrent.futures import Future
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -28,6 +27,7 @@ from lineage_stash.capture.here import paused
 from lineage_stash.capture.pickling import dumps
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, PeerId
 from lineage_stash.on_ray.control_plane import ControlPlane
+from lineage_stash.on_ray.telling import tell_crash
 from lineage_stash.shell import address_of
 
 RAY_NAMESPACE = "lineage_stash"
@@ -232,7 +232,7 @@ def host_runner(runner: str) -> None:
     try:
         Life(Process(address), PeerId(runner), FIRST_INCARNATION).run(is_task=True)
     except Exception:  # noqa: BLE001 - whatever it was, this life is over
-        traceback.print_exc()
+        tell_crash("a runner")
         os._exit(1)  # an idle process with open links would look alive
     finally:
         signal.signal(signal.SIGTERM, raise_in_task)

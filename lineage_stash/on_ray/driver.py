@@ -34,6 +34,7 @@ from lineage_stash.on_ray.refs import ObjectRef
 from lineage_stash.on_ray.registry import COORDINATOR, replica_name
 from lineage_stash.on_ray.replica_sets import lost_replicas
 from lineage_stash.on_ray.runtime import Runtime, deadline_after, timed_out
+from lineage_stash.on_ray.telling import warn
 from lineage_stash.on_ray.unborn import fail_calls_of_unborn
 from lineage_stash.shell import address_of, open_store
 from lineage_stash.store.contract import GetCheckpoint
@@ -290,7 +291,7 @@ class Driver(Runtime):
             process.wait()
         process.plane.put(f"runs/{self.id}", json.dumps({**self.run, "ended_at": time.time()}).encode())
         if not self._has_stopped():
-            print("lineage_stash: left without a goodbye: the store did not answer in time", file=sys.stderr)
+            warn("no goodbye", "left without a goodbye: the store did not answer in time", peer=self.id)
 
 
 def _ignore(_effect: effects.Effect) -> None:

@@ -15,7 +15,6 @@ import os
 import secrets
 import threading
 import time
-import traceback
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -58,6 +57,8 @@ from lineage_stash.on_ray.registry import COORDINATOR
 from lineage_stash.on_ray.resting import rest_in_ray
 from lineage_stash.on_ray.runner import TaskProgram
 from lineage_stash.on_ray.runtime import Reply
+from lineage_stash.on_ray.telling import tell_crash
+from lineage_stash.on_ray.tracing import trace_executions
 from lineage_stash.restoring import NoLife, restore
 from lineage_stash.shell import address_of, open_store
 from lineage_stash.store.contract import Level
@@ -77,6 +78,8 @@ GIVE_BACK_S = 0.01
 IDLE_S = 1.0
 """How long to wait for the next call before looking whether this life is over; ticks and frames end the wait."""
 
+TASKS = "tasks"
+
 LOOK_S = 0.001
 """While calls follow one another, how often to look at the network and let replies leave."""
 
@@ -95,7 +98,7 @@ class Host(Addressee):
         try:
             self._live()
         except Exception:  # noqa: BLE001 - whatever it was, this life is over
-            traceback.print_exc()
+            tell_crash(f"the process of {self.address or 'a spare'}")
             os._exit(1)  # an idle process with open links would look alive
 
     def _live(self) -> None:
@@ -162,6 +165,7 @@ class Life(LoggedRuntime):
         self.program: ActorProgram
         self.creation: Creation
         process.on_control = self._on_control
+        self._executions = trace_executions(self)
         self._orders |= {
             effects.RunCall: self._order_call,
             effects.RestoreState: self._restore_state,
@@ -206,6 +210,8 @@ class Life(LoggedRuntime):
         replica_set = self.prepared.replica_set or process.registry.present_set()
         process.store = open_store(replica_set, history, process.links, process.registry)
         self.program = self._make_program(creation)
+        if self._executions is not None:
+            self.program.run = self._executions.wrap(self.program.run)  # type: ignore[assignment]
         found: list[Peer | NoLife] = []
         creator = PeerId(creation.creator)
         with process.lock:
@@ -356,6 +362,7 @@ class Life(LoggedRuntime):
         self.program.note_restored(effect.state)
 
     def _on_captured(self, event: object, chunks: Mapping[bytes, Buffer]) -> None:
+        self.vitals.failed_checkpoints = self.program.failed_captures
         assert self.process.store is not None
         self.process.store.chunks = chunks
         self.shell.feed(event)
@@ -399,7 +406,13 @@ class Life(LoggedRuntime):
     def _has_call(self) -> bool:
         return self.call is not None
 
+    @property
+    def title(self) -> tuple[str, str]:
+        """What metrics call this peer; runners come and go, and are called by one name."""
+        return (self.creation.class_name, self.id) if self.creation.class_digest else (TASKS, TASKS)
+
     def _finish_replay(self, effect: effects.FinishReplay) -> None:
+        self.vitals.note_replayed()
         if self.incarnation and not self.recalled:
             self.recalled = True
             now = time.monotonic()

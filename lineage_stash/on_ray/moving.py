@@ -14,8 +14,8 @@ from collections.abc import Callable
 from lineage_stash.core.ids import PeerId
 from lineage_stash.on_ray.creation import Creation, read_creation, wishes_of
 from lineage_stash.on_ray.hosting import Hosting
-from lineage_stash.on_ray.node_watch import tell
 from lineage_stash.on_ray.process import Process, split_address
+from lineage_stash.on_ray.telling import tell
 
 LOOK_S = 1.0
 """How often to look who still lives on a node that is being drained."""
@@ -43,7 +43,7 @@ class Moving:
         draining = self.hosting.nodes.draining
         for node in draining:
             if node not in self._nodes:
-                tell(f"node {node} is being drained: the actors there move")
+                tell("node drained", f"nodes: node {node} is being drained: the actors there move.", node=node)
                 self.hosting.leave(node)
             if now >= self._nodes.get(node, 0.0):
                 self._look(node)

@@ -8,7 +8,6 @@ of an actor's process for seconds, and never this one. What its silence means is
 import os
 import threading
 import time
-import traceback
 from typing import Any
 
 import ray
@@ -17,6 +16,7 @@ from lineage_stash.on_ray.creation import RAY_NAMESPACE, bound_to
 from lineage_stash.on_ray.mail import Addressee
 from lineage_stash.on_ray.process import Process
 from lineage_stash.on_ray.registry import COORDINATOR, own_node
+from lineage_stash.on_ray.telling import tell_crash
 
 AGENTS = "agent-"
 """How the address of an agent begins; its node follows, and then which process it is."""
@@ -45,7 +45,7 @@ class NodeAgent(Addressee):
         try:
             self._speak()
         except BaseException:  # noqa: BLE001 - whatever it was, the thread is over
-            traceback.print_exc()
+            tell_crash("the agent of this node")
             os._exit(1)  # the coordinator starts another one
 
     def _speak(self) -> None:

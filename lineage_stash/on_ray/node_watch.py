@@ -13,7 +13,6 @@ Rules:
 """
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +20,7 @@ from functools import partial
 from lineage_stash.on_ray.node_agent import node_of, start_agent
 from lineage_stash.on_ray.placing import SHUNNED, Node, all_nodes
 from lineage_stash.on_ray.process import TICK_S, Process
+from lineage_stash.on_ray.telling import tell, warn
 
 SILENCE_S = 1.5
 """How long an agent may be silent. It speaks every 0.2 s, so seven beats in a row have not come. What may delay one: a
@@ -155,7 +155,7 @@ class NodeWatch:
             self._started_at.pop(node, None)
             self._doubted.pop(node, None)
             if self.lost.pop(node, None) is not None:
-                tell(f"node {node} is back: it was only stopped, or cut off")
+                tell("node back", f"nodes: node {node} is back: it was only stopped, or cut off.", node=node)
             self._on_alive()
 
     def on_link_lost(self, agent: str) -> None:
@@ -177,7 +177,8 @@ class NodeWatch:
     def _lose(self, node: str, reason: str) -> None:
         self.lost[node] = time.monotonic()
         self._doubted.pop(node, None)
-        tell(f"node {node} is lost ({reason.partition(': ')[2]})")
+        why = reason.partition(": ")[2]
+        warn("node lost", f"nodes: node {node} is lost ({why}).", node=node, reason=why)
         self._on_lost(node, reason)
 
     def _tell_creators(self) -> None:
@@ -208,8 +209,3 @@ class NodeWatch:
         if not self._was_complete and self.is_complete:
             self._was_complete = True
             self._on_alive()
-
-
-def tell(what: str) -> None:
-    """Say something to people."""
-    print(f"lineage_stash: nodes: {what}.", file=sys.stderr, flush=True)

@@ -26,6 +26,7 @@ from lineage_stash.capture import install
 from lineage_stash.capture.here import here
 from lineage_stash.capture.stand_ins import StandIn
 from lineage_stash.on_ray.refs import is_passing, is_saving
+from lineage_stash.on_ray.telling import tell
 
 STREAMS = ("streaming", "dynamic")
 
@@ -61,7 +62,7 @@ class PlainRef(ray.ObjectRef):  # type: ignore[misc]
         if self.real is None:
             if self.call is None:
                 raise PlainRefLost(self.hex())
-            print(f"lineage_stash: plain: the call behind {self!r} is made again: its result was lost", flush=True)
+            tell("made again", f"plain: the call behind {self!r} is made again: its result was lost")
             self.real, self.call = self.call(), None
         return self.real
 

@@ -8,7 +8,6 @@ Rules:
 """
 
 import json
-import logging
 import os
 import secrets
 import tempfile
@@ -29,8 +28,10 @@ from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.links import NUMBER_BYTES, Kind, Link, Links
 from lineage_stash.on_ray.mail import SELDOM_PING_S, Mail
+from lineage_stash.on_ray.metrics import Source, publisher
 from lineage_stash.on_ray.registry import COORDINATOR, REPLICAS, Place, Registry, own_node
 from lineage_stash.on_ray.tally import Tally
+from lineage_stash.on_ray.telling import log
 from lineage_stash.shell import Shell, address_of
 from lineage_stash.store.quorum import Quorum
 from lineage_stash.wire.connection import Connection
@@ -80,8 +81,6 @@ TRANSPORT = "transport"
 
 WIRE = "wire"
 MAIL = "ray"
-
-log = logging.getLogger("lineage_stash")
 
 
 def split_address(address: str) -> tuple[PeerId, Incarnation] | None:
@@ -143,6 +142,7 @@ class Process:
             self.awake_s = AWAKE_S
         self.shell: Shell | None = None
         self.tally: Tally | None = None
+        self._published: Source | None = None
         self._early: deque[bytes] = deque(maxlen=MOST_EARLY_FRAMES)
         self.store: Quorum | None = None
         self.on_control = on_control
@@ -175,9 +175,16 @@ class Process:
     def close(self) -> None:
         """Leave the network."""
         self.closed = True
+        if self._published is not None:
+            publisher.remove(self._published)
         with self.lock:
             self.links.close()
         self.registry.close()  # not under the lock: its thread may be about to post an answer
+
+    def publish(self, source: Source) -> None:
+        """Have what this process says of itself in Ray's metrics until it leaves."""
+        self._published = source
+        publisher.add(source)
 
     # time
 

@@ -28,6 +28,7 @@ from lineage_stash.on_ray.methods import CONSTRUCTOR, STREAMING
 from lineage_stash.on_ray.pickling import pickle_state, unpickle_state
 from lineage_stash.on_ray.refs import saving
 from lineage_stash.on_ray.runtime import Reply, Runtime
+from lineage_stash.on_ray.telling import warn
 from lineage_stash.on_ray.upgrading import (
     FIRST_VERSION,
     UPGRADE,
@@ -50,6 +51,8 @@ DIGEST_CHARACTERS = 32
 
 REPORT = struct.Struct("<?d")
 LENGTH = struct.Struct("<Q")
+LONGEST_REASON = 2048
+"""What fits into a pipe at once, together with the report."""
 
 Captured = Callable[[object, Mapping[bytes, Buffer]], None]
 """What to do with the event that a state was captured, and with those of its chunks that the last one did not have."""
@@ -106,6 +109,7 @@ class ActorProgram:
         self.created = 0
         self.belongings = Belongings()
         self._pickling_s = self.expected_pickling_s
+        self.failed_captures = 0
         self._has_reported = False
         """Whether it was said that the state cannot be copied."""
         self._last_chunks: frozenset[bytes] = frozenset()
@@ -213,7 +217,7 @@ class ActorProgram:
         try:
             state, chunks = self._pack_new()
         except Exception as error:  # noqa: BLE001 - the user's class may fail in any way
-            self._report(error)
+            self._report(in_words(error))
             captured(events.CaptureFailed(), {})
             return
         self._pickling_s = time.monotonic() - started
@@ -230,12 +234,13 @@ class ActorProgram:
 
         def on_done() -> None:
             loop.remove_reader(done)
-            report = os.read(done, REPORT.size)
+            report = os.read(done, REPORT.size + LONGEST_REASON)
             os.close(done)
             _reap(child)
-            done_well, self._pickling_s = REPORT.unpack(report) if len(report) == REPORT.size else (False, None)
+            is_whole = len(report) >= REPORT.size
+            done_well, self._pickling_s = REPORT.unpack_from(report) if is_whole else (False, None)
             if not done_well:
-                self._has_reported = True
+                self._report(report[REPORT.size :].decode(errors="replace") or "the process that copied it has died")
                 os.close(copy)
                 captured(events.CaptureFailed(), {})
                 return
@@ -247,28 +252,34 @@ class ActorProgram:
 
     def _be_the_child(self, copy: int, told: int) -> None:
         """Pickle, report and end; nothing of the parent's is touched, and nothing of Ray."""
-        captured = False
+        why = "it was ended"
         started = time.monotonic()
         try:
             _close_all_but(copy, told)
             _write_copy(copy, *self._pack_new())
-            captured = True
+            why = ""
         except Exception as error:  # noqa: BLE001 - the user's class may fail in any way
-            self._report(error)
+            why = in_words(error)
         finally:
-            os.write(told, REPORT.pack(captured, time.monotonic() - started))
+            os.write(told, REPORT.pack(not why, time.monotonic() - started) + why.encode()[:LONGEST_REASON])
             os._exit(0)
 
-    def _report(self, error: BaseException) -> None:
+    def _report(self, why: str) -> None:
+        self.failed_captures += 1
         if self._has_reported:
             return
         self._has_reported = True
-        print(
-            f"lineage_stash: the state of {self.cls.__name__} cannot be copied, so that its log is kept instead and a "
-            f"recovery replays all of it: {type(error).__name__}: {error}. Define __ray_save__ and __ray_restore__ to "
-            "say what its state is.",
-            flush=True,
-        )
+        warn(
+            "no checkpoint",
+            f"the state of {self.cls.__name__} cannot be copied, so that its log is kept instead and a recovery "
+            f"replays all of it: {why}. Define __ray_save__ and __ray_restore__ to say what its state is.",
+            peer=self.runtime.id, why=why,
+        )  # fmt: skip
+
+
+def in_words(error: BaseException) -> str:
+    """What went wrong, in a line."""
+    return f"{type(error).__name__}: {error}"
 
 
 def _method_of(payload: bytes) -> str:

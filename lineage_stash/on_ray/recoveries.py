@@ -5,8 +5,8 @@ restore (a process, and the checkpoint in it), replay, resume.
 """
 
 import json
-import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from lineage_stash.core.ids import PeerId
 from lineage_stash.core.recovery import Coordinator, Phase
 from lineage_stash.on_ray.process import split_address
 from lineage_stash.on_ray.registry import Registry
+from lineage_stash.on_ray.telling import tell
 from lineage_stash.shell import Shell, address_of
 
 ORPHANED = "it depends on lineage that nobody holds: more nodes failed at once than max_failures allows"
@@ -32,8 +33,14 @@ def orphan_key(peer: PeerId) -> str:
 class Recoveries:
     """Watches a coordinator's machine, and keeps the time."""
 
-    def __init__(self, machine: Coordinator, shell: Shell, registry: Registry) -> None:
+    def __init__(self, machine: Coordinator, shell: Shell, registry: Registry,
+                 on_recovered: Callable[[dict[str, Any]], None]) -> None:  # fmt: skip
         self.registry = registry
+        self.recovered = 0
+        self.orphans = 0
+        self.replay_rate = 0.0
+        """Entries a second in the last recovery."""
+        self._on_recovered = on_recovered
         self.deaths: dict[str, tuple[float, float, str]] = {}
         self.entered: dict[Phase, float] = {}
         self.settled: dict[str, dict[str, Any]] = {}
@@ -50,7 +57,7 @@ class Recoveries:
             self.settled[address]["host"] = host
 
     def _follow(self, event: object) -> list[effects.Effect]:
-        before, dead = self._machine.phase, set(self._machine.dead)
+        before, dead, decided = self._machine.phase, set(self._machine.dead), self._machine.history.round
         result = self._machine.handle(event)
         now = time.monotonic()
         if any(isinstance(effect, effects.ReportFault) for effect in result):
@@ -60,13 +67,24 @@ class Recoveries:
         for effect in result:
             if isinstance(effect, effects.StartIncarnation):
                 self._note_settled(effect, now)
-        if isinstance(event, events.Published):
+        if isinstance(event, events.Published) and self._machine.history.round > decided:
+            self._note_decided(event.decision)
             self._note_away(event.decision)
         return result
+
+    def _note_decided(self, decision: Decision) -> None:
+        """A round is over: who begins again from there, and who does not."""
+        again = [beginning.peer for beginning in decision.beginnings]
+        said = [f"{' and '.join(again)} begin{'s' if len(again) == 1 else ''} again"] if again else []
+        said += [f"{' and '.join(decision.gone)} will not be back"] if decision.gone else []
+        if said:
+            tell("round", f"round {decision.round} is decided: {', '.join(said)}", round=decision.round, peers=[*again],
+                 gone=[*decision.gone])  # fmt: skip
 
     def _note_orphans(self, orphans: list[PeerId]) -> None:
         """More has failed at once than the bound: these join the dead, and a script among them is told why."""
         plane = self.registry.plane
+        self.orphans += len(orphans)
         for peer in orphans:
             self.note_death(address_of(peer, self._machine.dead[peer]), ORPHANED)
             self.registry.ask(partial(plane.put, orphan_key(peer), str(self._machine.round).encode()))
@@ -77,7 +95,7 @@ class Recoveries:
             member = self._machine.members.get(beginning.peer)
             if member is not None and member.resumable:
                 self.deaths.pop(address_of(member.peer, type(beginning.incarnation)(beginning.incarnation - 1)), None)
-                print(f"lineage_stash: {member.peer} is away until its script is started again", file=sys.stderr)
+                tell("away", f"{member.peer} is away until its script is started again", peer=member.peer)
 
     def _note_settled(self, effect: effects.StartIncarnation, now: float) -> None:
         died = address_of(effect.peer, type(effect.incarnation)(effect.incarnation - 1))
@@ -105,7 +123,10 @@ class Recoveries:
         record["restore_ms"] = said["restore_ms"]
         record["replay_ms"] = said["replay_ms"]
         record["total_ms"] = sum(record[f"{phase}_ms"] for phase in PHASES)
-        print(in_one_line(record), file=sys.stderr, flush=True)
+        tell("recovered", in_one_line(record), **record)
+        self.recovered += 1
+        self.replay_rate = 1e3 * record["replayed"] / max(record["replay_ms"], 1.0)
+        self._on_recovered(record)
         key = f"recoveries/{record['round']:08d}/{record['peer']}"
         self.registry.ask(lambda: self.registry.plane.put(key, json.dumps(record).encode()))
 
@@ -114,7 +135,7 @@ def in_one_line(record: dict[str, Any]) -> str:
     """A recovery, for people."""
     times = ", ".join(f"{phase} {record[f'{phase}_ms']:.0f}" for phase in PHASES)
     return (
-        f"lineage_stash: recovered {record['peer']} (life {record['incarnation']}) in {record['total_ms']:.0f} ms "
+        f"recovered {record['peer']} (life {record['incarnation']}) in {record['total_ms']:.0f} ms "
         f"after it was noticed ({record['reason']}): {times} ms; {record['replayed']} entries replayed in "
         f"{record['host']}, pid {record['pid']}"
     )

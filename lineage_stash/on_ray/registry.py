@@ -10,7 +10,6 @@ Rules:
 """
 
 import json
-import logging
 import threading
 from collections.abc import Callable, Hashable
 from functools import partial
@@ -26,6 +25,7 @@ from lineage_stash.core.history import Decision, History
 from lineage_stash.core.ids import Epoch, Incarnation, Index, Member, NodeId, PeerId, Round
 from lineage_stash.on_ray.control_plane import ControlPlane, ControlPlaneAway, ControlPlaneReplaced
 from lineage_stash.on_ray.replica_sets import newest_set
+from lineage_stash.on_ray.telling import log
 from lineage_stash.ports import Dead
 from lineage_stash.store.contract import ReplicaId, ReplicaSet
 
@@ -41,8 +41,6 @@ UNANSWERED = (ControlPlaneAway, RayError, OSError, RuntimeError)
 
 CLOSE_S = 5.0
 """How long to wait for a request that is under way; without a GCS it may take longer, and is left alone."""
-
-log = logging.getLogger("lineage_stash")
 
 
 def replica_name(replica: ReplicaId) -> str:

@@ -11,10 +11,8 @@ import json
 import logging
 import os
 import shutil
-import sys
 import threading
 import time
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +23,8 @@ from lineage_stash.on_ray.mail import Addressee
 from lineage_stash.on_ray.process import TICK_S, Process
 from lineage_stash.on_ray.registry import replica_name
 from lineage_stash.on_ray.replica_sets import newest_set, note_lost, note_opened
+from lineage_stash.on_ray.service_vitals import KeeperVitals
+from lineage_stash.on_ray.telling import log, tell, tell_crash, warn
 from lineage_stash.on_ray.versions import note_version
 from lineage_stash.ports import Frame
 from lineage_stash.store.archive_faults import ArchiveTakenOver
@@ -59,9 +59,6 @@ ENVIRONMENT = {
 STORE = "store"
 """The fact in the control plane that tells this cluster's store from any other's."""
 
-log = logging.getLogger("lineage_stash")
-
-
 Waiting = tuple[Link, bytes, Level, Asked]
 """A request: who asked, the number that goes before the answer, how durable that must be, and what was asked."""
 
@@ -82,7 +79,7 @@ class ReplicaActor(Addressee):
         try:
             self.keeper.run()
         except BaseException:  # noqa: BLE001 - whatever it was, the thread is over
-            traceback.print_exc()
+            tell_crash(replica_name(self.keeper.replica))
             os._exit(1)  # Ray restarts a process that ended, and not a thread
 
     def address(self) -> str:
@@ -105,6 +102,10 @@ class Keeper:
         self.paused = False
         self.retired = False
         self.delay_s = 0.0
+        self.requests = 0
+        self.commits = 0
+        self.commit_s = 0.0
+        self.disk_bytes = 0
         self._asked: list[Waiting] = []
         self._due: list[tuple[float, Link, tuple[bytes, ...]]] = []
 
@@ -118,12 +119,15 @@ class Keeper:
             return
         note_version(process.plane, name)
         process.registry.settle_in(name, process.place)
+        self.disk_bytes = disk.disk_bytes
+        process.publish(KeeperVitals(self, process))
         self.is_decided.set()
         try:
             self._serve_all(process, disk)
         except ArchiveTakenOver as error:
             # Another process has taken over the archive; this one is idle from here on, or Ray would restart it.
-            print(f"lineage_stash: store: {replica_name(self.replica)} ends: {error}", file=sys.stderr, flush=True)
+            name = replica_name(self.replica)
+            warn("archive taken over", f"store: {name} ends: {error}", replica=name)
         else:
             disk.close()
             if not is_archive(self.folder):
@@ -154,6 +158,9 @@ class Keeper:
             self._give_up(process, "it had promised in memory what it had not written, and was killed")
             return None
         note_opened(plane, self.replica)
+        if had_opened:
+            name = replica_name(self.replica)
+            warn("replica back", f"store: {name} has died, and was started again with what it had", replica=name)
         return disk
 
     def _open_storage(self, process: Process, identity: str, had_opened: bool) -> "DiskReplica | ArchiveReplica":
@@ -174,7 +181,7 @@ class Keeper:
 
     def _give_up(self, process: Process, reason: str) -> None:
         self.fault = f"{replica_name(self.replica)} on node {process.node} cannot serve: {reason}"
-        print(f"lineage_stash: store: {self.fault}", file=sys.stderr, flush=True)
+        tell("replica unfit", f"store: {self.fault}", logging.ERROR, replica=replica_name(self.replica))
         note_lost(process.plane, self.replica, reason)
         self.is_decided.set()
 
@@ -195,7 +202,12 @@ class Keeper:
             disk.note_memory_promise()
             self._put_answers(early)
             self._answer(process)
+        began = time.monotonic()
         disk.commit()
+        self.commit_s += time.monotonic() - began
+        self.commits += 1
+        self.requests += len(asked)
+        self.disk_bytes = disk.disk_bytes
         self._put_answers([pair for pair in answered if pair[0][2] is not Level.MEMORY])
         if disk.damaged and not self.fault:
             self.fault = f"damaged: {disk.damaged[0]}"

@@ -12,7 +12,6 @@ Rules:
   succeeded by itself.
 """
 
-import sys
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -34,6 +33,7 @@ from lineage_stash.on_ray.replica_sets import (
     residences,
 )
 from lineage_stash.on_ray.services import alive_nodes, settle_storage, start_replica
+from lineage_stash.on_ray.telling import tell, warn
 from lineage_stash.store.contract import GetCheckpoint, ReplicaId, ReplicaSet, Reply
 from lineage_stash.store.placement import Plan, plan_next
 from lineage_stash.store.succession import Phase, Succession
@@ -44,6 +44,9 @@ LEFT_SEALED_LOOKS = 3
 
 LOOK_S = 1.0
 """How often to look at the nodes: no call waits for a replica that is replaced."""
+
+AWAY_LOOKS = 3
+"""How many looks in a row a question may stay without an answer before people are told."""
 
 GONE_S = 5.0
 """How long a node is lost before its replica is replaced."""
@@ -71,6 +74,8 @@ class ReplicaWatch:
         self._attempts = 0
         self._told = ""
         self._probing = False
+        self.unanswered_looks = 0
+        """For how many looks the store has not answered."""
         self._turned_away = 0
         """How often in a row the replicas were found to serve this epoch no more."""
         self._starting = False
@@ -162,9 +167,27 @@ class ReplicaWatch:
         if not self._probing:
             self._probing = True
             store.request(GetCheckpoint(NOBODY), self._on_probed)
+            return
+        self.unanswered_looks += 1
+        if self.unanswered_looks == AWAY_LOOKS:
+            up, count = len(self.replicas_up), len(store.set.replicas)
+            warn("store away", f"store: it does not answer; {up} of {count} replicas are connected, {store.majority} "
+                 "are needed. Programs go on until their stashes are full; nothing is committed or recovered so far.",
+                 replicas_up=up)  # fmt: skip
 
     def _on_probed(self, _: tuple[Reply, ...]) -> None:
         self._probing = False
+        if self.unanswered_looks >= AWAY_LOOKS:
+            tell("store back", f"store: it answers again, after {self.unanswered_looks * LOOK_S:.0f} s.",
+                 away_s=self.unanswered_looks * LOOK_S)  # fmt: skip
+        self.unanswered_looks = 0
+
+    @property
+    def replicas_up(self) -> list[ReplicaId]:
+        """Those of the present set to which there is a link."""
+        store = self.process.store
+        assert store is not None
+        return [replica for replica in store.set.replicas if replica_name(replica) in self.process.links.open]
 
     def _is_succeeding(self, found: Finding) -> bool:
         """Whether a set is on its way that follows the current one, and that has not lost its majority already."""
@@ -185,7 +208,7 @@ class ReplicaWatch:
             what += f". Another one takes its place on node {', '.join(plan.nodes)}"
         if what != self._told:
             self._told = what
-            print(f"lineage_stash: store: {what}.", file=sys.stderr, flush=True)
+            warn("replica lost", f"store: {what}.", replicas=[replica_name(replica) for replica in out])
 
     def _succeed(self, current: ReplicaSet, successor: ReplicaSet) -> None:
         self._starting = False
@@ -206,9 +229,10 @@ class ReplicaWatch:
             assert self.process.store is not None
             self.process.store.on_set(standing)
             self._dismiss([replica for replica in succession.current.replicas if replica not in standing.replicas])
-            print(f"lineage_stash: store: epoch {standing.epoch} begins with replicas "
-                  f"{', '.join(map(replica_name, standing.replicas))}; {succession.copied_bytes} bytes were copied.",
-                  file=sys.stderr, flush=True)  # fmt: skip
+            names = [replica_name(replica) for replica in standing.replicas]
+            tell("epoch", f"store: epoch {standing.epoch} begins with replicas {', '.join(names)}; "
+                 f"{succession.copied_bytes} bytes were copied.", epoch=standing.epoch, replicas=names,
+                 copied_bytes=succession.copied_bytes)  # fmt: skip
 
         self.process.registry.ask(lambda: publish_set(self.process.plane, successor), on_published)
 

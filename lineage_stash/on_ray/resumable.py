@@ -10,6 +10,7 @@ Rules:
 """
 
 import json
+import logging
 import random
 import re
 import signal
@@ -41,6 +42,7 @@ from lineage_stash.on_ray.process import POLICY, TICK_S, Process
 from lineage_stash.on_ray.refs import ObjectRef
 from lineage_stash.on_ray.registry import COORDINATOR
 from lineage_stash.on_ray.runtime import NOTHING, deadline_after
+from lineage_stash.on_ray.telling import tell
 from lineage_stash.ports import Dead
 from lineage_stash.restoring import NoLife, restore
 from lineage_stash.shell import address_of
@@ -231,11 +233,10 @@ class ResumableDriver(LoggedRuntime, Driver):
         here.recorder = self
 
     def _finish_replay(self, effect: effects.FinishReplay) -> None:
+        self.vitals.note_replayed()
         if effect.replayed:
-            print(
-                f"lineage_stash: resumed the run {self.run_id!r}: {effect.replayed} entries of its log were replayed",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
+            tell("resumed", f"resumed the run {self.run_id!r}: {effect.replayed} entries of its log were replayed",
+                 peer=self.id, run=self.run_id, replayed=effect.replayed)  # fmt: skip
 
     # what the script does and asks for
 
@@ -340,7 +341,7 @@ class ResumableDriver(LoggedRuntime, Driver):
             with self.process.lock:
                 self.peer.program._stray("its end", "more")
                 self.shell.feed(events.Lingered())
-            print(f"lineage_stash: {self.fault}", file=sys.stderr)
+            tell("nondeterminism", self.fault, logging.ERROR, peer=self.id, run=self.run_id)
         super().leave(actors)
 
     def step_out(self) -> None:
@@ -349,8 +350,8 @@ class ResumableDriver(LoggedRuntime, Driver):
         if self.stopped is not None:
             return
         self.stopped = "its script has ended without coming to its end"
-        print(f"lineage_stash: the run {self.run_id!r} is not finished: start the script again with the same run id to "
-              "go on", file=sys.stderr)  # fmt: skip
+        tell("not finished", f"the run {self.run_id!r} is not finished: start the script again with the same run id to "
+             "go on", peer=self.id, run=self.run_id)  # fmt: skip
 
 
 def _look_around() -> tuple[str, Any, Any]:

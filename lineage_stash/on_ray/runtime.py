@@ -5,6 +5,7 @@ Rules:
 - A thread that has to wait does it on the sockets.
 """
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -32,6 +33,9 @@ from lineage_stash.on_ray.process import Process
 from lineage_stash.on_ray.refs import WHOLE, Argument, ObjectRef, ObjectRefGenerator, opening, passing
 from lineage_stash.on_ray.spool import FileSpool
 from lineage_stash.on_ray.tally import Tally
+from lineage_stash.on_ray.telling import tell
+from lineage_stash.on_ray.tracing import trace_submissions
+from lineage_stash.on_ray.vitals import PeerVitals
 from lineage_stash.shell import Shell
 
 _call_submitted = maker(events.CallSubmitted)
@@ -57,6 +61,7 @@ class Runtime(ABC):
 
     id: PeerId
     peer: Peer
+    vitals: PeerVitals
     namespace: str
     """Where names are looked for that come without one."""
     placement = ""
@@ -88,6 +93,9 @@ class Runtime(ABC):
         process.shell = Shell(peer, transport=process.links, membership=process.registry, outside=self, executor=self,
                               store=process.store)  # fmt: skip
         process.tally = Tally(peer, process.shell)
+        trace_submissions(self)
+        self.vitals = PeerVitals(peer, process.shell, self.spool, process.lock, *self.title)
+        process.publish(self.vitals)
         process.on_message = self._on_message
         process.on_arrival = self.dispatcher.on_arrival
         process.on_ticked = self.on_ticked
@@ -99,8 +107,14 @@ class Runtime(ABC):
 
     def on_ticked(self) -> None:
         """Some time has passed."""
+        self.vitals.on_ticked()
         self.dispatcher.on_ticked()
         self.cancelling.on_ticked()
+
+    @property
+    def title(self) -> tuple[str, str]:
+        """What metrics call this peer: what it is, and who."""
+        return "driver", self.id
 
     @property
     def shell(self) -> Shell:
@@ -133,7 +147,7 @@ class Runtime(ABC):
 
     def report(self, kind: str, text: str) -> None:
         """Tell people."""
-        print(f"lineage_stash: {kind}: {text}", flush=True)
+        tell(kind, f"{kind}: {text}", logging.ERROR, peer=self.id)
 
     # what the user's code asks for
 

@@ -3,7 +3,6 @@
 They are detached and named, and Ray restarts their processes; the coordinator is on the head node.
 """
 
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from lineage_stash.on_ray.replica_sets import (
     publish_set,
     residences,
 )
+from lineage_stash.on_ray.telling import tell
 from lineage_stash.on_ray.versions import check_versions
 from lineage_stash.store.contract import Level, ReplicaId, ReplicaSet
 from lineage_stash.store.placement import choose_nodes, promise, survived_nodes, wanted_replicas
@@ -103,7 +103,7 @@ def found_store(plane: ControlPlane, folder: Path, option: int | None, archive: 
         raise StoreUnreachable(f"the store cannot be opened: {error.cause}") from error
     publish_set(plane, ReplicaSet(FIRST_EPOCH, tuple(range(len(nodes))), len(nodes) if archive is not None else None))
     if not survived_nodes(nodes):
-        print(f"lineage_stash: store: {promise(nodes)}", file=sys.stderr, flush=True)
+        tell("promise", f"store: {promise(nodes)}", replicas=len(nodes))
 
 
 def check_archive(plane: ControlPlane, wanted: str | None) -> None:

@@ -23,6 +23,7 @@ import cloudpickle
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.creation import put_class, read_creation
 from lineage_stash.on_ray.errors import UpgradeRefused
+from lineage_stash.on_ray.telling import warn
 
 UPGRADE = "__stash_take_code__"
 """The method that every actor has for this."""
@@ -135,8 +136,9 @@ def warn_of_other_code(plane: ControlPlane, peer: str, name: str, cls: type) -> 
     if known is not None and known.decode() != fingerprint(cls):
         creation = read_creation(plane, peer)  # type: ignore[arg-type]
         was = creation.class_name if creation is not None else "another class"
-        print(
-            f"lineage_stash: code: the actor {name!r} exists and goes on with the code that it has ({was}), which "
+        warn(
+            "other code",
+            f"code: the actor {name!r} exists and goes on with the code that it has ({was}), which "
             f"differs from {cls.__name__} here: lineage_stash.upgrade(handle, {cls.__name__}) has it take this one.",
-            file=sys.stderr, flush=True,
-        )  # fmt: skip
+            peer=peer,
+        )

@@ -9,7 +9,6 @@ Rules:
   said to whoever waits for its partitions.
 """
 
-import sys
 import threading
 import time
 import traceback
@@ -26,6 +25,7 @@ from lineage_stash.on_ray import outsiders
 from lineage_stash.on_ray.control_plane import ControlPlane, ControlPlaneAway
 from lineage_stash.on_ray.far_files import remove_folder
 from lineage_stash.on_ray.present import current
+from lineage_stash.on_ray.telling import warn
 from lineage_stash.on_spark.application import ALIVE_S, connection_closed
 from lineage_stash.on_spark.frames import dataframe_of
 from lineage_stash.on_spark.partitions import (
@@ -222,8 +222,7 @@ def restart(session: SparkOnRay, gone: SparkSession | None) -> None:
 
 def tell_gone(error: Exception, what: str) -> None:
     """Say to people why it takes longer."""
-    print(f"lineage_stash: the Spark application is gone ({in_a_line(error)}); starting another one for {what}",
-          file=sys.stderr, flush=True)  # fmt: skip
+    warn("spark gone", f"the Spark application is gone ({in_a_line(error)}); starting another one for {what}")
 
 
 def _as_input(spark: SparkSession, value: Any) -> Any:

@@ -11,7 +11,6 @@ Rules:
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from lineage_stash.capture.here import paused
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.far_files import PARTITIONS, folder_name, read_far_file, session_folder
 from lineage_stash.on_ray.present import current
+from lineage_stash.on_ray.telling import warn
 
 LOOK_S = 0.05
 """How often to look for a record that is not there yet."""
@@ -240,8 +240,8 @@ def _have_again(plane: ControlPlane, record: Record) -> Record:
         _raise_failure(plane, record.stage)
         if time.monotonic() > tell_at:
             tell_at = float("inf")
-            print(f"lineage_stash: waiting for {title(record)}, which was lost with {record.host}; the script of its "
-                  "stage computes it again: start that again if it has ended", file=sys.stderr, flush=True)  # fmt: skip
+            warn("partition lost", f"waiting for {title(record)}, which was lost with {record.host}; the script of its "
+                 "stage computes it again: start that again if it has ended", stage=record.stage)  # fmt: skip
         time.sleep(LOOK_S)
     return await_record(plane, record.stage, record.number)
 
