@@ -15,6 +15,7 @@ import os
 import secrets
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from functools import partial
 from typing import Any

@@ -10,11 +10,10 @@ Rules:
 - A replica set may have been followed by another one since: then its replicas refuse, and the newest is looked up.
 """
 
-import logging
-
 from lineage_stash.on_ray.control_plane import ControlPlane, ControlPlaneAway
 from lineage_stash.on_ray.creation import CLASSES, load_recorded_class
 from lineage_stash.on_ray.replica_sets import newest_set
+from lineage_stash.on_ray.telling import log
 from lineage_stash.store.contract import ReplicaSet
 
 LOOK_S = 1.0
@@ -22,8 +21,6 @@ LOOK_S = 1.0
 
 MOST_CLASSES = 64
 """That are loaded beforehand: a cluster in which many programs have run has many, and few of them are needed."""
-
-log = logging.getLogger("lineage_stash")
 
 
 class Prepared:
