@@ -11,6 +11,7 @@ Rules:
 import logging
 import sys
 from contextlib import suppress
+from typing import Any
 
 NAME = "lineage_stash"
 FORMAT = f"{NAME}: %(message)s"
@@ -18,14 +19,22 @@ FORMAT = f"{NAME}: %(message)s"
 log = logging.getLogger(NAME)
 
 
-def tell(event: str, text: str, level: int = logging.INFO, **facts: str | float | list[str]) -> None:
-    """Say something to people: what happened by its name, in words, and as facts for machines."""
-    log.log(level, "%s", text, extra={"event": event, **facts}, stacklevel=2)
+RESERVED = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime"))
+"""What a record has already, and refuses to be told again."""
 
 
-def warn(event: str, text: str, **facts: str | float | list[str]) -> None:
+def tell(event: str, text: str, level: int = logging.INFO, /, **facts: Any) -> None:
+    """Say something to people: what happened by its name, in words, and as facts for machines, which JSON can hold."""
+    log.log(level, "%s", text, extra=_fields(event, facts), stacklevel=2)
+
+
+def warn(event: str, text: str, /, **facts: Any) -> None:
     """The same for what somebody should look at."""
-    log.log(logging.WARNING, "%s", text, extra={"event": event, **facts}, stacklevel=2)
+    log.log(logging.WARNING, "%s", text, extra=_fields(event, facts), stacklevel=2)
+
+
+def _fields(event: str, facts: dict[str, Any]) -> dict[str, Any]:
+    return {"event": event, **{f"{name}_" if name in RESERVED else name: fact for name, fact in facts.items()}}
 
 
 def tell_crash(who: str) -> None:

@@ -23,7 +23,7 @@ def handlers() -> Iterator[list[logging.Handler]]:
 
 
 def test_line_is_on_stderr_after_the_name_of_the_library(capsys: pytest.CaptureFixture[str]) -> None:
-    tell("epoch", "store: 100 % there", epoch=2)
+    tell("epoch", "store: 100 % there", epoch=2, name="whatever", text="too")
     assert capsys.readouterr().err == "lineage_stash: store: 100 % there\n"
 
 
