@@ -130,8 +130,8 @@ def _is_active(peer: Peer) -> bool:
 
 
 def _unread(peer: Peer) -> tuple[PeerId, ...]:
-    """Whose records a recovered life has not read: what its former one was sent may be there alone."""
-    if not peer.incarnation:
-        return ()
-    others = peer.counterparts.values()
-    return tuple([other.peer for other in others if not other.incoming.orphaned and other.peer != peer.id])
+    """Whose records are to be read, should they have left: what this life, or its former one, was sent may be there."""
+    others = [other for other in peer.counterparts.values() if other.peer != peer.id]
+    if peer.incarnation:
+        return tuple([other.peer for other in others if not other.incoming.orphaned])
+    return tuple([other.peer for other in others if not other.gone or other.owes_answers])

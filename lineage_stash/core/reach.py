@@ -5,9 +5,10 @@ it holds. Peers are asked one after the other while handles travel, so that one 
 been where nobody looked any more. So each answer also has what was held at any time since the answer before.
 
 Rules:
-- Two looks in a row count, of the same members in the same round, each answered by all, none of them with something
-  still to be replayed or to be read in a record. Then there was a moment between the two of which both together tell
-  all: what neither has seen held was held by nobody in it, and whatever nobody holds nobody ever will.
+- Two looks in a row count, in the same round, each answered by all members, none of them with something still to be
+  replayed or to be read in a record. Then there was a moment between the two of which both together tell all: what
+  neither has seen held was held by nobody in it, and whatever nobody holds nobody ever will. Who has begun meanwhile
+  tells of all its life; who has left has given what it held to others, or has put it on record.
 - What a peer holds counts if somebody can have it act: a root, one that acts by itself, or one that such a peer holds.
   So two actors that have nothing but each other are found too.
 - An actor belongs to the peer whose id its own begins with, and ends with it: who is reached keeps its owner.
@@ -20,7 +21,7 @@ Left to others: who the members and the roots are, and that nobody is missing am
 from collections.abc import Collection
 from typing import NamedTuple
 
-from lineage_stash.core.ids import Incarnation, PeerId, Round
+from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, PeerId, Round
 
 NO_LOOK = ""
 
@@ -75,9 +76,13 @@ class Look:
         return [(peer, other) for peer, answer in answers for other in answer.unread if other in self.departed]
 
     def follows(self, before: "Look") -> bool:
-        """Whether nothing can have happened between the two that neither tells of."""
-        same = self.members == before.members and self.round == before.round
-        return same and all(answer.since == before.name for answer in self.answers.values())
+        """Whether nothing can have happened between the two that neither tells of: who is new tells of all its life."""
+        return self.round == before.round and all(
+            answer.since == before.name
+            if before.members.get(peer) == self.members[peer]
+            else answer.since == NO_LOOK and self.members[peer] == FIRST_INCARNATION and peer not in before.members
+            for peer, answer in self.answers.items()
+        )
 
 
 class Reach:

@@ -358,6 +358,8 @@ class Life(LoggedRuntime):
             if self.program.exit is not None:
                 self.shell.feed(events.KillAsked(self.program.exit))  # first, so that no other call begins
             self.shell.feed(events.CallFinished(*finished))
+            if self.in_result:
+                self.in_result = []
             if self.dropped:  # after the reply, which may have passed them on
                 self._let_go()
             if self._has_call() and now - self.looked_at > LOOK_S:

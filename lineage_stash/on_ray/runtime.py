@@ -26,7 +26,7 @@ from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.cancelling import Cancelling
 from lineage_stash.on_ray.dispatcher import Dispatcher
 from lineage_stash.on_ray.holdings import Holdings
-from lineage_stash.on_ray.lending import Tie, bare, settle
+from lineage_stash.on_ray.lending import Hold, Tie, bare, settle
 from lineage_stash.on_ray.links import Link
 from lineage_stash.on_ray.methods import STREAMING, Methods
 from lineage_stash.on_ray.process import Process
@@ -70,6 +70,8 @@ class Runtime(ABC):
         self.spool = FileSpool()
         self.dropped: deque[tuple[Ref, bool]] = deque()
         """Refs that nobody has any more, and whether their values were opened."""
+        self.in_result: list[Hold] = []
+        """Whose handles are in the result that was packed last, until the peer has it."""
         self.dispatcher = Dispatcher(self)
         self.cancelling = Cancelling(self)
         self.holdings = Holdings(self)
@@ -270,6 +272,8 @@ class Runtime(ABC):
             else:
                 assert isinstance(returns, int), "a stream was taken apart by whoever ran it"
                 reply = payloads.pack_parts([payloads.pack_value(each) for each in _several(value, returns)])
+        if actors:
+            self.in_result = [Hold(actor) for actor in actors]
         return name_actors(reply, actors), _passed(found)
 
     def yield_item(self, value: Any) -> None:

@@ -3,7 +3,7 @@
 Rules:
 - It looks only while there are actors that their creators have given away, and seldom where nothing has changed.
 - What two looks in a row mean is for `core/reach` to say. This asks everybody who is there, and gives up whatever a
-  death, a round, a newcomer or a departure has fallen into.
+  death or a round has fallen into.
 - A script that can be resumed and is away may have any handle in its log: nobody ends until it is back, or abandoned.
 - An actor with a name, a detached one, and one of which a handle is out of sight is never ended here.
 - Whoever is ended is killed for good, and leaves a record: replays get the same answers from there.
@@ -30,8 +30,8 @@ SOON_S = 0.2
 PAUSE_S, LONGEST_PAUSE_S = 0.5, 4.0
 """Between looks that find everybody held; twice as long each time that nothing has changed."""
 
-ASK_AGAIN_S = 2.0
-"""How long to wait for an answer before asking once more: whoever is busy answers when it can."""
+PATIENCE_S = 5.0
+"""How long to wait for answers: somebody may be busy, or have left since."""
 
 REASON = "nobody has a handle of it any more"
 
@@ -92,11 +92,10 @@ class Sweeping:
             return
         now = time.monotonic()
         look = self.reach.now
-        if look is not None and not self._is_undisturbed(look):
-            self._give_up()
-        elif look is not None and now - self._asked_at > ASK_AGAIN_S:
-            self._ask(look.missing)
-        elif look is None and now >= self._next_at and not self._is_reading:
+        if look is not None:
+            if now - self._asked_at > PATIENCE_S or not self._is_undisturbed(look):
+                self._give_up()
+        elif now >= self._next_at and not self._is_reading:
             self._is_reading = True
             self.process.registry.ask(self._read, self._on_read, self._on_unread)
 
@@ -139,28 +138,23 @@ class Sweeping:
         roots = tuple([one.peer for one in present if one.peer in census.out_of_sight or self._is_root(one.peer)])
         self._looks += 1
         look = Look(f"{self.process.token}-{self._looks}", history.round, lives, roots, census.departed)
-        unlinked = [address for address in map(_address, lives) if address not in self.process.links.open]
         is_away = any(is_out(one, history) for one in present)
-        if unlinked or is_away or not self._is_undisturbed(look):
-            for address in unlinked if not is_away else ():
-                self.process.links.reach(address)
+        if is_away or not self._is_undisturbed(look):
             self._give_up()
         elif self.given_away:
-            self.reach.begin(look)
-            self._ask(look.missing)
+            self._ask(look)
 
     def _is_root(self, peer: PeerId) -> bool:
         """Whether it is there whoever holds it: a script, a runner of tasks, a detached actor, one that has a name."""
         creation = self.creations.get(peer)
         return creation is None or not creation.class_digest or creation.detached or bool(creation.name)
 
-    def _ask(self, peers: list[PeerId]) -> None:
+    def _ask(self, look: Look) -> None:
+        self.reach.begin(look)
         self._asked_at = time.monotonic()
-        look = self.reach.now
-        assert look is not None, "nobody is asked without a look"
-        for peer in peers:
-            address = address_of(peer, look.members[peer])
-            self.process.control(address, look=look.name, read=self._unread.get(peer, []))
+        for peer, incarnation in look.members.items():
+            read = self._unread.get(peer, [])
+            self.process.control(address_of(peer, incarnation), look=look.name, read=read)
 
     def on_answer(self, link: Link, said: list[Any]) -> None:
         """Somebody says what it holds."""
@@ -195,7 +189,3 @@ class Sweeping:
         for actor in doomed:
             if self.process.plane.get(f"{HANDLES}{actor}") == GIVEN_AWAY:
                 self.process.kill(actor, REASON)
-
-
-def _address(life: tuple[Any, Any]) -> str:
-    return address_of(*life)

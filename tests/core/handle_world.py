@@ -7,7 +7,6 @@ of one after the other. What peers answer, and what follows from it, is the real
 After every step nobody who can act may lead to an actor that was ended.
 """
 
-from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
@@ -15,7 +14,6 @@ from lineage_stash.core.holding import Holding
 from lineage_stash.core.ids import Incarnation, Index, PeerId, Round
 from lineage_stash.core.reach import Answer, Look, Reach, owner_of
 
-MOST_ACTORS = 7
 MOST_CRASHES = 12
 ONE_LOOK = "one look instead of two"
 NO_BYTES = "kept bytes are ignored"
@@ -123,6 +121,16 @@ class World:
         self.looks = 0
         self.is_quiet = False
         self.step = 0
+        self.most_members = self.random.choice((4, 5, 7))
+        self.rests = self.random.choice(((0,), (0, 0, 0, 10, 60), (0, 60, 60)))
+        self.weights = {
+            self.script_acts: 5, self.deliver: 20, self.acknowledge: 20, self.execute: 20,
+            self.commit: self.random.choice((1, 6, 30)), self.learn: self.random.choice((1, 20)),
+            self.crash: self.random.choice((0, 1)), self.start: 20, self.finish_replay: self.random.choice((1, 20)),
+            self.kill: self.random.choice((0, 1)), self.look: 20, self.answer: self.random.choice((30, 60, 200)),
+            self.restart_coordinator: self.random.choice((0, 0, 1)), self.give_up_look: 10,
+        }  # fmt: skip
+        """How often what happens."""
         self.crashes = 0
         self.coordinators = 0
 
@@ -139,25 +147,38 @@ class World:
         return self.random.choice(nodes) if nodes else None
 
     def some(self, handles: list[PeerId]) -> list[PeerId]:
-        return [actor for actor in dict.fromkeys(handles) if self.random.random() < 0.4]
+        return [actor for actor in dict.fromkeys(handles) if self.random.random() < 0.5]
 
     # what programs do
 
     def act(self, node: Node, found: list[PeerId]) -> None:
-        """A script by itself, an actor in a call: get, keep, drop, pass on, create."""
+        """A script by itself, an actor in a call: get, keep, pass on, drop, create."""
         for actor in found:
             node.note(actor, 1)
-        hands = [*node.state, *found]
+        hands, dropped = [*node.state, *found], []
         if not self.is_quiet:
-            if self.random.random() < 0.3 and len(self.members) < MOST_ACTORS:
+            if self.random.random() < 0.3 and len(self.members) < self.most_members:
                 hands.append(self.create(node))
-            for actor in self.some(hands)[:1]:
-                self.send(node, actor, self.some(hands), None)
-        dropped = [] if self.is_quiet else self.some(hands)
+            dropped = self.move(node, hands) if self.random.random() < 0.7 else self.call(node, hands)
         for actor in hands:
             if actor in dropped:
                 node.note(actor, -1)
         node.state = [actor for actor in hands if actor not in dropped]
+
+    def move(self, node: Node, hands: list[PeerId]) -> list[PeerId]:
+        """Pass on the last handle that has come, and keep none of it."""
+        moved = hands[-1] if hands else None
+        others = [actor for actor in hands if actor != moved]
+        if moved is None or not others:
+            return []
+        self.send(node, self.random.choice(others), [moved], None)
+        return [moved]
+
+    def call(self, node: Node, hands: list[PeerId]) -> list[PeerId]:
+        """Call somebody, with some handles; drop some."""
+        for actor in self.some(hands)[:1]:
+            self.send(node, actor, self.some(hands), None)
+        return self.some(hands) if self.random.random() < 0.5 else []
 
     def create(self, node: Node) -> PeerId:
         node.created += 1
@@ -176,7 +197,7 @@ class World:
         self.letters.append(letter)
 
     def rest(self, letter: Letter) -> None:
-        letter.rests_until = self.step + self.random.choice((0, 0, 0, 10, 100))
+        letter.rests_until = self.step + self.random.choice(self.rests)
 
     # one step of many kinds
 
@@ -279,7 +300,7 @@ class World:
         self.round += 1
         for node in self.members:
             if not node.is_up:
-                node.round = self.round
+                self.hear(node)
 
     def is_lost(self, letter: Letter) -> bool:
         """Whether nobody will ever send it again: its script is gone, and leaves no record."""
@@ -462,14 +483,9 @@ class World:
     # running
 
     def run(self, steps: int) -> None:
-        kinds: list[tuple[int, Callable[[], None]]] = [
-            (5, self.script_acts), (20, self.deliver), (15, self.acknowledge), (20, self.execute), (6, self.commit),
-            (20, self.learn), (1, self.crash), (20, self.start), (20, self.finish_replay), (1, self.kill),
-            (20, self.look), (150, self.answer), (1, self.restart_coordinator), (10, self.give_up_look),
-        ]  # fmt: skip
-        weights = [weight for weight, _ in kinds]
+        steps_of, weights = list(self.weights), list(self.weights.values())
         for self.step in range(steps):
-            self.random.choices(kinds, weights)[0][1]()
+            self.random.choices(steps_of, weights)[0]()
             self.check()
 
     def heal(self) -> None:
