@@ -101,8 +101,13 @@ class Node:
         self.needs = dict(self.log[-1].needs)
         self.created = self.log[-1].created
         self.holding = Holding()
-        for actor in self.state:
-            self.note(actor, 1)
+
+    def finish_replay(self) -> None:
+        """Only now it is known what the program has."""
+        if self.replays:
+            self.replays = False
+            for actor in self.state:
+                self.note(actor, 1)
 
 
 class World:
@@ -238,16 +243,19 @@ class World:
 
     def execute(self) -> None:
         queued = [letter for letter in self.letters if letter.delivered and letter.executed_at is None]
-        letter = self.pick_letter([letter for letter in queued if self.nodes[letter.receiver] in self.living()])
+        letter = self.pick_letter([letter for letter in queued if self.can_act(self.nodes[letter.receiver])])
         if letter is not None:
             self.execute_letter(letter)
+
+    def can_act(self, node: Node) -> bool:
+        return node.is_up and not node.is_gone and not node.replays
 
     def execute_letter(self, letter: Letter) -> None:
         node = self.nodes[letter.receiver]
         if not node.is_script:
             node.append()
         letter.executed_at = node.upper
-        opened = letter.handles if self.random.random() < 0.8 else []
+        opened = letter.handles if self.is_quiet or self.random.random() < 0.8 else []
         for actor in letter.handles:
             node.note(actor, 0)
         if letter.answers is None:
@@ -285,12 +293,15 @@ class World:
                 letter.acknowledged = False
 
     def crash(self) -> None:
-        """Some die at once, and it is settled where their histories end."""
+        """Some die at once."""
         share = self.random.choice((0.2, 0.5, 0.9))
         dead = [node for node in self.living() if self.random.random() < share]
-        if not dead or self.crashes > MOST_CRASHES:
-            return
-        self.crashes += 1
+        if dead and self.crashes < MOST_CRASHES:
+            self.crashes += 1
+            self.crash_all(dead)
+
+    def crash_all(self, dead: list[Node]) -> None:
+        """And it is settled where their histories end."""
         for node in dead:
             node.is_up = False
             node.is_gone = node.is_script and self.random.random() < 0.1
@@ -337,13 +348,16 @@ class World:
     def start(self) -> None:
         node = self.pick([node for node in self.members if not node.is_up])
         if node is not None:
-            node.is_up = node.replays = True
-            node.incarnation += 1
+            self.begin_life(node)
+
+    def begin_life(self, node: Node) -> None:
+        node.is_up = node.replays = True
+        node.incarnation += 1
 
     def finish_replay(self) -> None:
         node = self.pick([node for node in self.living() if node.replays])
         if node is not None:
-            node.replays = False
+            node.finish_replay()
 
     def kill(self) -> None:
         """Somebody kills an actor; handles in what it leaves, and nobody has taken yet, are nobody's to follow."""
@@ -377,9 +391,14 @@ class World:
     def answer(self) -> None:
         look = self.reach.now
         node = None if look is None else self.pick([n for n in self.living() if n.id in look.missing])
-        if look is None or node is None:
-            return
-        said = self.ask(node, look)
+        if node is not None:
+            self.answer_by(node)
+
+    def answer_by(self, node: Node) -> None:
+        assert self.reach.now is not None, "nobody looks"
+        said = self.ask(node, self.reach.now)
+        if self.mutant == ONE_LOOK:
+            self.reach.before = None
         if self.reach.on_answer(node.id, Incarnation(node.incarnation), said):
             self.conclude(self.reach.conclude())
 
@@ -453,7 +472,7 @@ class World:
     def within_reach(self) -> dict[PeerId, None]:
         """Everybody whom those that can act lead to, over states, and over letters that were not executed yet."""
         open_letters = [letter for letter in self.letters if letter.executed_at is None]
-        open_letters = [letter for letter in open_letters if not self.nodes[letter.receiver].is_gone]
+        open_letters = [letter for letter in open_letters if self.is_awaited(letter)]
         reached = {node.id: None for node in self.members if node.is_script}
         reached.update({peer: None for peer in self.pinned if not self.nodes[peer].is_gone})
         reached.update({letter.receiver: None for letter in open_letters})
@@ -469,6 +488,10 @@ class World:
                     reached[peer] = None
                     ahead.append(peer)
         return reached
+
+    def is_awaited(self, letter: Letter) -> bool:
+        """Whether a letter will be executed, or should be: a call is, whoever has ended."""
+        return not self.nodes[letter.receiver].is_gone or (letter.receiver in self.ended and letter.answers is None)
 
     def check(self) -> None:
         wrong = [peer for peer in self.within_reach() if peer in self.ended]
@@ -493,8 +516,9 @@ class World:
         self.is_quiet = True
         for _ in range(60):
             for node in self.members:
-                node.is_up, node.incarnation = True, node.incarnation + (not node.is_up)
-                node.replays = False
+                if not node.is_up:
+                    self.begin_life(node)
+                node.finish_replay()
                 self.hear(node)
             for letter in [letter for letter in self.letters if not letter.delivered and self.is_open(letter)]:
                 self.deliver_letter(letter)
