@@ -6,7 +6,7 @@ Rules:
   forwarded, which is noted too (`values`); at the sender's until they are acknowledged. So they are always somebody's.
 - A call that is not answered holds its callee.
 - What was lost at some index counts as held until the log is committed up to there: a past that is lost may be lived
-  once more, and otherwise.
+  once more, and otherwise. For the same reason whoever has something that is not committed counts as one that acts.
 """
 
 from collections.abc import Iterable
@@ -47,7 +47,7 @@ class Holding:
         for actor in held:
             self.lost_at[actor] = max(upper, self.lost_at.get(actor, START))
         self.lost_at = {actor: at for actor, at in self.lost_at.items() if actor in held or at > committed}
-        moved, self._upper = upper != self._upper, upper
+        moved, self._upper = upper != self._upper or upper > committed, upper
         self.touched = {}
         self.last = Answer(look, self.last.look, round_, settled, active or moved, tuple({**held, **self.lost_at}),
                            unread, begun=committed > START)  # fmt: skip
@@ -74,10 +74,15 @@ def answer_of(peer: Peer, holding: Holding, look: str, also: Iterable[PeerId]) -
 
 
 def on_their_way(peer: Peer) -> dict[PeerId, None]:
-    """The actors whose handles are in something that others have not acknowledged."""
+    """The actors whose handles are in something that others have not acknowledged, and those to whom a call is due."""
     found: dict[PeerId, None] = {}
     for counterpart in peer.counterparts.values():
         _add_all(found, _undelivered(counterpart))
+        unacknowledged = counterpart.channel.unacknowledged
+        if not counterpart.gone and (
+            counterpart.outbox.calls.has_unsent or any(message.calls for message in unacknowledged)
+        ):
+            found[counterpart.peer] = None
     return found
 
 

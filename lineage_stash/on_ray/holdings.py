@@ -4,8 +4,8 @@ Rules:
 - Handles come and go at any moment and in any thread. What was noted is taken in by ticks, and before every answer.
 - An actor that its creator has given away is put on record, so that the coordinator looks for it (`sweeping`). So is
   one that is out of sight, and until that is on record it counts as held.
-- A peer that leaves puts on record whatever has handles in it and was not acknowledged: it is in a record of the store
-  from then on, where nobody looks.
+- A peer that leaves puts on record whose handles are in something that was not acknowledged, and who is to get a call
+  that was not: both are in a record of the store from then on, where nobody looks.
 """
 
 import json

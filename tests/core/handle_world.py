@@ -374,7 +374,9 @@ class World:
         node.is_gone = True
         self.killed.add(node.id)
         left = [letter for letter in self.letters if letter.sender == node.id and not letter.acknowledged]
-        self.pinned |= {a for letter in left if not self.nodes[letter.receiver].is_gone for a in letter.handles}
+        left = [letter for letter in left if not self.nodes[letter.receiver].is_gone]
+        self.pinned |= {actor for letter in left for actor in letter.handles}
+        self.pinned |= {letter.receiver for letter in left if letter.answers is None}
 
     # looking
 
