@@ -18,6 +18,12 @@ from lineage_stash.core.ids import Index, PeerId, Round
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.reach import NO_LOOK, Answer
 
+MOST_NOTED = 10_000
+"""Actors that are noted between two looks; of more, it is only remembered that there were more."""
+
+FORGOTTEN = "forgotten"
+"""What stands for the look before, where not all that happened since is known any more."""
+
 
 class Holding:
     """What one life has to say when it is looked at."""
@@ -29,12 +35,18 @@ class Holding:
         """Up to where the log must be committed before an actor counts as let go."""
         self.last = Answer(NO_LOOK, NO_LOOK, Round(0), settled=False, active=True, held=())
         self._upper = START
+        self._since = NO_LOOK
+        self._unsure_below = START
+        """Up to where the log must be committed before this life knows again what it may come back to."""
 
     def note(self, actor: PeerId, change: int, upper: Index) -> None:
         """The program has handles of this actor more, or fewer, or has had one for a moment."""
         count = self.counts.pop(actor, 0) + change
         if count > 0:
             self.counts[actor] = count
+        if len(self.lost_at) >= MOST_NOTED:  # nobody has looked for long
+            self.touched, self.lost_at = {}, {}
+            self._since, self._unsure_below = FORGOTTEN, upper
         self.touched[actor] = None
         self.lost_at[actor] = upper
 
@@ -44,13 +56,13 @@ class Holding:
         if look == self.last.look:
             return self.last
         held = {**self.counts, **dict.fromkeys(kept), **self.touched}
-        for actor in held:
-            self.lost_at[actor] = max(upper, self.lost_at.get(actor, START))
-        self.lost_at = {actor: at for actor, at in self.lost_at.items() if actor in held or at > committed}
+        self.lost_at = {actor: at for actor, at in self.lost_at.items() if at > committed}
         moved, self._upper = upper != self._upper or upper > committed, upper
         self.touched = {}
-        self.last = Answer(look, self.last.look, round_, settled, active or moved, tuple({**held, **self.lost_at}),
+        settled = settled and committed >= self._unsure_below
+        self.last = Answer(look, self._since, round_, settled, active or moved, tuple({**held, **self.lost_at}),
                            unread, begun=committed > START)  # fmt: skip
+        self._since = look
         return self.last
 
 

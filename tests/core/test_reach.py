@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from lineage_stash.core.ids import PeerId
+from lineage_stash.core.holding import FORGOTTEN, MOST_NOTED, Holding
+from lineage_stash.core.ids import Index, PeerId, Round
 from tests.core import handle_world as rules
 from tests.core.handle_world import MUTANTS, EndedTooEarly, Letter, Node, World
 
@@ -223,3 +224,18 @@ def test_what_happens_without_a_rule_does_not_happen_with_it(rule: str) -> None:
     TALES[rule](Tale(""))
     with pytest.raises(EndedTooEarly):
         TALES[rule](Tale(rule))
+
+
+def test_life_that_nobody_has_looked_at_for_long_forgets_and_says_so() -> None:
+    holding = Holding()
+    for number in range(3 * MOST_NOTED):
+        holding.note(PeerId(f"a/{number}"), 1, Index(number))
+        holding.note(PeerId(f"a/{number}"), -1, Index(number))
+    assert len(holding.lost_at) <= MOST_NOTED
+    upper = Index(3 * MOST_NOTED)
+    first = holding.answer("1", Round(0), (), upper, Index(1), settled=True, active=False)
+    second = holding.answer("2", Round(0), (), upper, upper, settled=True, active=False)
+    third = holding.answer("3", Round(0), (), upper, upper, settled=True, active=False)
+    assert (first.since, first.settled) == (FORGOTTEN, False)
+    assert (second.since, second.settled, len(second.held)) == ("1", True, 0)
+    assert (third.since, third.active) == ("2", False)
