@@ -22,7 +22,8 @@ KEYS_OF_A_STAGE = ("partitions/", "digests/", "lost-partitions/", "failed-stages
 
 KEYS_OF_A_PEER = (
     *KEYS_OF_A_STAGE,
-    "actors/", "claims/", "code/", "places/", "crashes/", "strayed/", "members/", "runs/", "killed/", "retired/"
+    "actors/", "handles/", "claims/", "code/", "places/", "crashes/", "strayed/", "members/", "runs/", "killed/",
+    "retired/",
 )  # fmt: skip
 """In the order in which they are deleted: at no time is anybody on record of whom it is not known that he has left."""
 

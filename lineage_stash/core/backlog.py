@@ -144,6 +144,19 @@ class Backlog:
         """Whether something waits to be put into a message."""
         return self.unsent < self.upper and self.floor < self.upper
 
+    @property
+    def has_unsent_spilled(self) -> bool:
+        """Whether some of what waits to be put into a message is not in memory."""
+        return bool(self.spilled) and self.unsent < self.floor + len(self.spilled)
+
+    @property
+    def unsent_items(self) -> list[bytes]:
+        """What is in memory and waits to be put into a message."""
+        if not self.has_unsent:
+            return []
+        skipped = max(0, max(self.unsent, self.floor) - self.floor - len(self.spilled))
+        return [self.items[position] for position in range(skipped, len(self.items))]
+
     def drop_below(self, floor: Seqno) -> None:
         """The receiver will never ask for anything below `floor` again."""
         items = self.items

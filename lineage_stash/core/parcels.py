@@ -16,15 +16,13 @@ Rules:
 """
 
 from collections import deque
-from struct import Struct
 from typing import NamedTuple
 
+from lineage_stash.core.handles import PARCELED, PARCELS_HEAD
 from lineage_stash.core.ids import Ref, Seqno
 from lineage_stash.core.rope import behind, put_before, weigh
 
-PARCELED = 0xFE
-_HEAD = Struct("<BQI")
-HEAD_BYTES = _HEAD.size
+HEAD_BYTES = PARCELS_HEAD.size
 
 ORPHANED = b""
 """The value of a parcel that nobody will ever fill, because the giver is gone for good."""
@@ -43,7 +41,7 @@ class Parcel(NamedTuple):
 
 def wrap(payload: bytes, first: int, count: int) -> bytes:
     """A payload that refers to parcels."""
-    return put_before(_HEAD.pack(PARCELED, first, count), payload)
+    return put_before(PARCELS_HEAD.pack(PARCELED, first, count), payload)
 
 
 def is_parceled(payload: bytes) -> bool:
@@ -55,7 +53,7 @@ def unwrap(payload: bytes) -> tuple[bytes, int, int]:
     """The payload itself, the number of its first parcel, and how many there are."""
     if not is_parceled(payload):
         return payload, 0, 0
-    _, first, count = _HEAD.unpack_from(payload)
+    _, first, count = PARCELS_HEAD.unpack_from(payload)
     return behind(payload, HEAD_BYTES), first, count
 
 
@@ -192,10 +190,10 @@ class IncomingParcels:
             self.unwanted[number] = None
         return None
 
-    def drop_stream(self, seqno: Seqno) -> None:
-        """Nobody will ask for the items of this call."""
-        for number in self.streams.pop(Seqno(seqno + 1), ()):
-            self.kept.pop(number, None)
+    def drop_stream(self, seqno: Seqno) -> list[bytes]:
+        """Nobody will ask for the items of this call; those that are here."""
+        dropped = [self.kept.pop(number, None) for number in self.streams.pop(Seqno(seqno + 1), ())]
+        return [parcel.value for parcel in dropped if parcel is not None]
 
     def item(self, seqno: Seqno, position: int) -> int | None:
         """The number of an item of a stream, if it has come."""

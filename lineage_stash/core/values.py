@@ -19,6 +19,7 @@ from lineage_stash.core.counterpart import Counterpart
 from lineage_stash.core.digest import OPAQUE
 from lineage_stash.core.effects import Effect, OfferTask
 from lineage_stash.core.events import Passed
+from lineage_stash.core.handles import actors_in, names_actors
 from lineage_stash.core.ids import CANCELLED, NOBODY, OF_CALL, OF_PARCEL, OF_TASK, PeerId, Ref, Seqno
 from lineage_stash.core.parcels import NO_STREAM, ORPHANED, Parcel, is_parceled, unwrap, wrap
 from lineage_stash.core.tuples import maker
@@ -60,6 +61,8 @@ class Values:
         self._numbered: dict[tuple[PeerId, int], int] = {}
         """In a replay: from which number on the refs inside a forwarded parcel were numbered."""
         self._unnumbered: list[Unnumbered] = []
+        self.touched: dict[PeerId, None] = {}
+        """Actors whose handles were in what was taken, dropped or forwarded, until somebody notes them."""
         self._plans: dict[PeerId, deque[int]] = {}
         self._runners: dict[int, PeerId] = {}
 
@@ -91,6 +94,7 @@ class Values:
             value = results[Seqno(ref.number)]
             if not is_parceled(value):
                 del results[Seqno(ref.number)]
+            self._touch(value)
             return value
         if ref.kind == OF_TASK:
             value = self.take(self.placed[ref.number])
@@ -106,7 +110,8 @@ class Values:
         if ref.kind == OF_CALL:
             counterpart = self.counterpart(ref.peer)
             reply = counterpart.outbox.drop(Seqno(ref.number))
-            counterpart.incoming.drop_stream(Seqno(ref.number))
+            for item in counterpart.incoming.drop_stream(Seqno(ref.number)):
+                self._touch(item)
             if not opened:
                 self._drop_inner(counterpart, reply)
         elif ref.kind == OF_PARCEL:
@@ -121,10 +126,17 @@ class Values:
 
     def _drop_inner(self, counterpart: Counterpart, value: bytes | None) -> None:
         """Nobody will look into a value, and so nobody will ask for the parcels that it refers to."""
+        if value is not None:
+            self._touch(value)
         if value is not None and is_parceled(value):
             _, first, count = unwrap(value)
             for number in range(first, first + count):
                 self._drop_inner(counterpart, counterpart.incoming.drop(number))
+
+    def _touch(self, value: bytes) -> None:
+        """Note whose handles were here for a moment at least."""
+        if names_actors(value):
+            self.touched.update(dict.fromkeys(actors_in(value)))
 
     def next_item(self, ref: Ref, position: int) -> tuple[bool, Ref | None]:
         """Whether it is known if a stream has such an item, and the ref of it if it has."""
@@ -193,6 +205,7 @@ class Values:
 
     def _deliver(self, receiver: Counterpart, number: int, value: bytes) -> None:
         """Let a parcel go; one for this peer itself has come."""
+        self._touch(value)
         if receiver.peer == self.me:
             receiver.outgoing.sources.pop(number, None)
             self.on_parcels(receiver, (Parcel(number, NO_STREAM, value),))
@@ -234,6 +247,8 @@ class Values:
     def on_parcels(self, giver: Counterpart, parcels: tuple[Parcel, ...]) -> list[Parcel]:
         """Parcels have come; those that had not come before."""
         fresh = [parcel for parcel in parcels if giver.incoming.accept(parcel)]
+        for parcel in fresh:  # of which some may be unwanted by now, and not be kept
+            self._touch(parcel.value)
         if self.targets:
             for parcel in fresh:
                 self.on_value(Ref(giver.peer, parcel.number, OF_PARCEL), parcel.value)

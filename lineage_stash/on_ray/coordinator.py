@@ -1,4 +1,4 @@
-"""The coordinator as a Ray actor: notices deaths, runs rounds, keeps spares, and writes down what happened.
+"""The coordinator as a Ray actor: notices deaths, runs rounds, keeps spares, ends whom nobody can reach.
 
 Rules:
 - It has a link to every process. A link that breaks is a death; a suspicion of others is one only if this link is
@@ -31,6 +31,7 @@ from lineage_stash.on_ray.recoveries import Recoveries
 from lineage_stash.on_ray.registry import COORDINATOR, Place
 from lineage_stash.on_ray.replica_watch import ReplicaWatch
 from lineage_stash.on_ray.service_vitals import OfficeVitals, observe_recovery
+from lineage_stash.on_ray.sweeping import Sweeping
 from lineage_stash.on_ray.telling import tell, tell_crash, warn
 from lineage_stash.on_ray.versions import note_version
 from lineage_stash.ports import Frame
@@ -80,6 +81,7 @@ class Office:
         self.hosting: Hosting
         self.first_lives: FirstLives
         self.moving: Moving
+        self.sweeping: Sweeping
 
     def run(self) -> None:
         """Come up, and coordinate for ever."""
@@ -100,6 +102,7 @@ class Office:
             self.hosting = Hosting(process, self.nodes, self.spares_wanted, self.recoveries.note_host, self._suspect)
             self.first_lives = FirstLives(process, self.hosting)
             self.moving = Moving(process, self.hosting, self._bury)
+            self.sweeping = Sweeping(process, self.machine)
             process.registry.starter = self.hosting.start
         note_version(process.plane, COORDINATOR)
         process.registry.settle_in(address, process.place)
@@ -116,6 +119,7 @@ class Office:
             process.on_ticked = self._on_ticked
             self.nodes.begin()
             self.watch.begin()
+            self.sweeping.begin()
         process.publish(OfficeVitals(self))
         self.is_up.set()
         while True:
@@ -150,6 +154,7 @@ class Office:
         self.watch.on_ticked()
         self.hosting.look_for_latecomers()
         self.moving.on_ticked()
+        self.sweeping.on_ticked()
 
     def _peers_seen(self) -> frozenset[PeerId]:
         """Those whose links work."""
@@ -242,6 +247,10 @@ class Office:
             self.recoveries.note_recovered(said)
         elif "beat" in said:
             self.nodes.on_beat(link.introduction or "")
+        elif "held" in said:
+            self.sweeping.on_answer(link, said["held"])
+        elif "given" in said:
+            self.sweeping.on_given(PeerId(said["given"]))
         elif "abandoned" in said:
             self._look_for_abandoned(said["abandoned"])
         elif "status" in said:

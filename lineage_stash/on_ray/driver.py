@@ -19,6 +19,7 @@ import ray
 from lineage_stash.core import effects, events
 from lineage_stash.core.backlog import Backlog
 from lineage_stash.core.frontier import covers
+from lineage_stash.core.handles import names_actors
 from lineage_stash.core.history import History
 from lineage_stash.core.ids import FIRST_INCARNATION, Member, PeerId, Ref
 from lineage_stash.core.peer import Peer
@@ -196,6 +197,8 @@ class Driver(Runtime):
                 self._check()
         for claim, reply in zip(refs, self._ask(events.GetStarted(wanted)), strict=True):
             claim._reply = reply
+            if names_actors(reply):
+                claim.hold_on()
 
     def commit(self) -> None:
         """Wait for the replies that this script has got, and all that they depend on."""

@@ -16,7 +16,7 @@ import secrets
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from lineage_stash.capture.here import here
 from lineage_stash.core import effects, events
 from lineage_stash.core.entry import Ran, Read
 from lineage_stash.core.frontier import START
+from lineage_stash.core.handles import actors_in
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerId
 from lineage_stash.core.peer import Peer
 from lineage_stash.core.tuples import maker
@@ -352,6 +353,10 @@ class Life(LoggedRuntime):
 
     # state
 
+    def handles_at_hand(self) -> Iterable[PeerId]:
+        """Those in the call that runs."""
+        return () if self.call is None else actors_in(self.call.payload)
+
     def restore_tie(self, peer: PeerId, class_name: str, methods: Methods) -> Tie:
         """The handle of an actor that this one has created, and that ends with its last handle here."""
         return self.dropped_actors.restore_tie(peer, class_name, methods)
@@ -381,6 +386,7 @@ class Life(LoggedRuntime):
         try:
             if (self.cancelled.calls or self.peer.program.script) and self.cancelled.answers(call):
                 finished: Reply = CANCELLATION, ()
+                self.holdings.touch(actors_in(call.payload))
             else:
                 finished = self.program.run(call.payload, call.call.caller)
         finally:
@@ -394,6 +400,8 @@ class Life(LoggedRuntime):
             if self.program.exit is not None:
                 self.shell.feed(events.KillAsked(self.program.exit))  # first, so that no other call begins
             self.shell.feed(_call_finished(finished))
+            if self.in_result:
+                self.in_result = []
             if self.dropped:  # after the reply, which may have passed them on
                 self._let_go()
             if not self._has_call():

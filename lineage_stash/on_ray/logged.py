@@ -17,6 +17,7 @@ from lineage_stash.capture.belongings import Belongings
 from lineage_stash.capture.here import here, observing, paused
 from lineage_stash.core import events
 from lineage_stash.core.entry import Read
+from lineage_stash.core.handles import names_actors
 from lineage_stash.core.ids import Ref
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.process import TICK_S
@@ -55,6 +56,8 @@ class LoggedRuntime(Runtime):
                 raise timed_out(len(refs) - len(ready), timeout_s)
         for claim, reply in zip(refs, self._ask(events.GetStarted(wanted)), strict=True):
             claim._reply = reply
+            if names_actors(reply):
+                claim.hold_on()
 
     def commit(self) -> None:
         """When that is so is no determinant: whatever is repeated is committed."""

@@ -29,6 +29,7 @@ from ray.exceptions import (
 )
 
 from lineage_stash.core.digest import HEAD_STARTS, OPAQUE
+from lineage_stash.core.handles import without_names
 from lineage_stash.core.parcels import unwrap
 from lineage_stash.core.rope import parts_of, pieces_of, rope, weigh
 from lineage_stash.core.values import CANCELLATION
@@ -235,6 +236,7 @@ def unpack_call(payload: bytes) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     if payload[0] == PLAIN:
         call = marshal.loads(payload[1:])
         return call if len(call) == NAMED_ARGUMENTS else (*call, {})
+    payload = without_names(payload)
     start = HEAD_STARTS + payload[1]
     method, body = _named(payload, start)
     if payload[start] == ord("1"):
@@ -253,6 +255,7 @@ def name_of(wrapped: bytes) -> str:
     payload, _, _ = unwrap(wrapped)
     if payload[0] == PLAIN:
         return str(marshal.loads(memoryview(payload)[1:])[0])
+    payload = without_names(payload)
     return _named(payload, HEAD_STARTS + payload[1])[0]
 
 

@@ -146,6 +146,7 @@ class Process:
         self._early: deque[bytes] = deque(maxlen=MOST_EARLY_FRAMES)
         self.store: Quorum | None = None
         self.on_control = on_control
+        self.on_look: Callable[[Link, dict[str, Any]], None] | None = None
         self.on_message: Callable[[Link, bytes], None] = self._give_to_shell
         self.on_arrival: Callable[[str], None] | None = None
         self.on_ask: Callable[[Link, bytes], None] | None = None
@@ -301,6 +302,8 @@ class Process:
     def _on_said(self, link: Link, said: dict[str, Any]) -> None:
         if "tally" in said and self.tally is not None:
             link.send(Kind.CONTROL, json.dumps({"tally": self.tally.now()}).encode())
+        elif "look" in said and self.on_look is not None:
+            self.on_look(link, said)
         elif self.on_control is not None:
             self.on_control(link, said)
 

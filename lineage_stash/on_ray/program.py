@@ -21,6 +21,7 @@ from typing import Any
 
 from lineage_stash.capture.belongings import Belongings
 from lineage_stash.core import events
+from lineage_stash.core.handles import actors_in
 from lineage_stash.core.ids import PeerId
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.lending import begin_borrowing, end_borrowing
@@ -144,6 +145,7 @@ class ActorProgram:
                 text = "".join(traceback.format_exception(error))
                 self.failure = f"The actor died because of an error raised in its creation task:\n{text}"
                 return payloads.pack_death(self.failure), ()
+            runtime.holdings.touch(actors_in(payload))  # they may not have been opened
             return payloads.pack_error(self.title(method or _method_of(payload)), error), ()
 
     def function(self, method: str) -> Callable[..., Any]:

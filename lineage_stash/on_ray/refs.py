@@ -17,9 +17,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lineage_stash.core.events import Passed
+from lineage_stash.core.handles import actors_in, names_actors
 from lineage_stash.core.ids import OF_PARCEL, PeerId, Ref
 from lineage_stash.core.parcels import is_parceled
-from lineage_stash.on_ray.lending import Tie, begin_lending, give_away
+from lineage_stash.on_ray.lending import Hold, Tie, give_away, packing
 
 if TYPE_CHECKING:
     from lineage_stash.on_ray.runtime import Runtime
@@ -67,7 +68,7 @@ _doing = _Doing()
 class ObjectRef:
     """A claim on the result of a call, as in Ray: `get` it, `wait` for it, pass it on."""
 
-    __slots__ = ("__weakref__", "_inner", "_name", "_part", "_reply", "_runtime", "_whole", "lent", "ref")
+    __slots__ = ("__weakref__", "_holds", "_inner", "_name", "_part", "_reply", "_runtime", "_whole", "lent", "ref")
 
     def __init__(self, runtime: "Runtime", ref: Ref | None, reply: bytes | None = None, name: str = "",
                  part: int = WHOLE, whole: "ObjectRef | None" = None) -> None:  # fmt: skip
@@ -82,6 +83,13 @@ class ObjectRef:
         self._inner: list[ObjectRef] | None = None
         self.lent: list[Tie] | None = None
         """The handles in the call, until it is known what became of them."""
+        if reply is not None and names_actors(reply):
+            self.hold_on()
+
+    def hold_on(self) -> None:
+        """Note whose handles are in the value, for as long as this ref is there."""
+        assert self._reply is not None, "only what is here can be looked at"
+        self._holds = [Hold(actor) for actor in actors_in(self._reply)]
 
     @property
     def claim(self) -> "ObjectRef":
@@ -212,15 +220,17 @@ def is_saving() -> bool:
 
 
 @contextmanager
-def passing(refs: list[ObjectRef], lent: list[Tie] | None = None) -> Iterator[None]:
-    """Whatever is pickled here is for somebody else: the refs in it are added to `refs`, what it lends to `lent`."""
+def passing(refs: list[ObjectRef], lent: list[Tie] | None = None) -> Iterator[dict[PeerId, None]]:
+    """Whatever is pickled here is for somebody else: the refs in it are added to `refs`, what it lends to `lent`.
+
+    Gives the actors whose handles are in it.
+    """
     before, _doing.passing = _doing.passing, refs
-    begin_lending(lent)
     try:
-        yield
+        with packing(lent) as actors:
+            yield actors
     finally:
         _doing.passing = before
-        begin_lending(None)
 
 
 @contextmanager

@@ -78,6 +78,7 @@ class Registry:
         self._opening: tuple[Round, Dead] | None = None
         self._closed = False
         self.starter: Callable[[PeerId, Incarnation, NodeId], None] | None = None
+        self.before_retiring: Callable[[], None] | None = None
         self.on_replaced: Callable[[str], None] | None = None
         self._thread = threading.Thread(target=self._run, name="stash registry", daemon=True)
         self._thread.start()
@@ -261,6 +262,8 @@ class Registry:
 
     def retire(self, peer: PeerId) -> None:
         """Note that a peer has left; done when this returns, because the process may end next."""
+        if self.before_retiring is not None:
+            self.before_retiring()
         self.plane.put(f"retired/{peer}", b"1")
 
     def start_incarnation(self, peer: PeerId, incarnation: Incarnation, index: Index, node: NodeId) -> None:

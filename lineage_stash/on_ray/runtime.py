@@ -9,7 +9,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from ray.exceptions import GetTimeoutError
 
 from lineage_stash.core import effects, events
 from lineage_stash.core.events import Passed
+from lineage_stash.core.handles import name_actors
 from lineage_stash.core.ids import OF_PARCEL, PeerId, Ref
 from lineage_stash.core.parcels import unwrap
 from lineage_stash.core.peer import Peer
@@ -26,7 +27,8 @@ from lineage_stash.core.tuples import maker
 from lineage_stash.on_ray import payloads
 from lineage_stash.on_ray.cancelling import Cancelling
 from lineage_stash.on_ray.dispatcher import Dispatcher
-from lineage_stash.on_ray.lending import Tie, bare, settle
+from lineage_stash.on_ray.holdings import Holdings
+from lineage_stash.on_ray.lending import Hold, Tie, bare, settle
 from lineage_stash.on_ray.links import Link
 from lineage_stash.on_ray.methods import STREAMING, Methods
 from lineage_stash.on_ray.process import Process
@@ -76,8 +78,11 @@ class Runtime(ABC):
         self.spool = FileSpool()
         self.dropped: deque[tuple[Ref, bool]] = deque()
         """Refs that nobody has any more, and whether their values were opened."""
+        self.in_result: list[Hold] = []
+        """Whose handles are in the result that was packed last, until the peer has it."""
         self.dispatcher = Dispatcher(self)
         self.cancelling = Cancelling(self)
+        self.holdings = Holdings(self)
         self._answer: object = NOTHING
         self._orders: dict[type, Callable[[Any], None]] = {
             effects.Resume: self._resume,
@@ -99,6 +104,11 @@ class Runtime(ABC):
         process.on_message = self._on_message
         process.on_arrival = self.dispatcher.on_arrival
         process.on_ticked = self.on_ticked
+        self.holdings.begin()
+
+    def handles_at_hand(self) -> Iterable[PeerId]:
+        """The actors whose handles are in what the program is about to open."""
+        return ()
 
     def _on_message(self, _: Link, body: bytes) -> None:
         self.shell.on_frame(body)
@@ -110,6 +120,7 @@ class Runtime(ABC):
         self.vitals.on_ticked()
         self.dispatcher.on_ticked()
         self.cancelling.on_ticked()
+        self.holdings.on_ticked()
 
     @property
     def title(self) -> tuple[str, str]:
@@ -214,9 +225,9 @@ class Runtime(ABC):
         if kwargs:
             kwargs = {name: self._stand_in(each, found) for name, each in kwargs.items()}
         awaited = len(found)
-        with passing(found, lent):
+        with passing(found, lent) as actors:
             payload = payloads.pack_call(method, args, kwargs)
-        return payload, True, _passed(found), awaited
+        return name_actors(payload, actors), True, _passed(found), awaited
 
     def _stand_in(self, value: Any, found: list[ObjectRef]) -> Any:
         if type(value) is not ObjectRef:
@@ -227,8 +238,9 @@ class Runtime(ABC):
     def put(self, value: Any) -> ObjectRef:
         """Put a value aside, as it is now."""
         found: list[ObjectRef] = []
-        with passing(found):
+        with passing(found) as actors:
             reply = payloads.pack_value(value)
+        reply = name_actors(reply, actors)
         if found:
             return ObjectRef(self, self._ask(events.ValuePut(reply, _passed(found))))
         return ObjectRef(self, None, reply, f"{self.id}:put:{self.next_created()}")
@@ -271,13 +283,15 @@ class Runtime(ABC):
             if plain is not None:
                 return plain, ()
         found: list[ObjectRef] = []
-        with passing(found):
+        with passing(found) as actors:
             if returns in (0, 1):
                 reply = payloads.pack_value(value if returns else None)
             else:
                 assert isinstance(returns, int), "a stream was taken apart by whoever ran it"
                 reply = payloads.pack_parts([payloads.pack_value(each) for each in _several(value, returns)])
-        return reply, _passed(found)
+        if actors:
+            self.in_result = [Hold(actor) for actor in actors]
+        return name_actors(reply, actors), _passed(found)
 
     def yield_item(self, value: Any) -> None:
         """Give the caller an item before the call is finished."""
