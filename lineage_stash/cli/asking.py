@@ -98,6 +98,12 @@ def list_replica(address: str, secret: bytes) -> Iterator[Item]:
 
 def read_log(address: str, secret: bytes, peer: PeerId, lower: Index) -> Iterator[Span]:
     """What a replica has of a log, from an index on; raises if that is not there any more."""
+    for page in read_pages(address, secret, peer, lower):
+        yield from page
+
+
+def read_pages(address: str, secret: bytes, peer: PeerId, lower: Index) -> Iterator[tuple[Span, ...]]:
+    """The same as it comes: a page at a time, and the next one when it is asked for."""
     more = True
     while more:
         reply, _ = ask_replica(address, secret, Read(peer, lower))
@@ -105,7 +111,7 @@ def read_log(address: str, secret: bytes, peer: PeerId, lower: Index) -> Iterato
             raise _unexpected(reply)
         if any(base > lower for _, base in reply.bases):
             raise NoAnswer(f"the log of {peer} was truncated meanwhile: do it again")
-        yield from reply.spans
+        yield reply.spans
         more = reply.more and bool(reply.spans)
         lower = reply.spans[-1].upper if more else lower
 
