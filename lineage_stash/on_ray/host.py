@@ -26,7 +26,7 @@ from lineage_stash.capture import install, readings
 from lineage_stash.capture.belongings import Belongings
 from lineage_stash.capture.here import here, paused
 from lineage_stash.core import effects, events
-from lineage_stash.core.entry import Ran, Read
+from lineage_stash.core.entry import Ran, Read, content_bytes
 from lineage_stash.core.frontier import START
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerId
 from lineage_stash.core.peer import Peer
@@ -121,6 +121,13 @@ def wait_for_assignment(process: Process) -> str:
     return assigned[0]
 
 
+def _amounts(peer: Peer) -> dict[str, int]:
+    """What a replay has before it."""
+    script = peer.program.script
+    calls = sum([isinstance(entry, Ran) for entry in script])
+    return {"replayed_calls": calls, "replayed_bytes": sum(map(content_bytes, script))}
+
+
 class Life(LoggedRuntime):
     """One incarnation of one actor."""
 
@@ -138,6 +145,8 @@ class Life(LoggedRuntime):
         self.recalled = False
         self.fault = ""
         self.careful_calls = CAREFUL_CALLS
+        self.amounts: dict[str, int] = {}
+        """How much there was to catch up with."""
         self.is_task = False
         self.reached_at = 0.0
         self.cancelled = CancelledCalls(self)
@@ -252,6 +261,7 @@ class Life(LoggedRuntime):
             )
         self.restored_at = time.monotonic()
         self.last_call = peer.program.last_call
+        self.amounts |= _amounts(peer)
         durability = peer.durability
         self.process.has_unflushed = lambda: durability.has_unflushed
         self.process.is_quiet = lambda: peer.is_quiet
@@ -318,7 +328,9 @@ class Life(LoggedRuntime):
     def _restore_state(self, effect: effects.RestoreState) -> None:
         assert self.process.store is not None
         with saving(self):
-            self.program.restore(unpack_state(effect.state, self.process.store.chunks))
+            content = unpack_state(effect.state, self.process.store.chunks)
+            self.program.restore(content)
+            self.amounts["restored_bytes"] = len(content)
         self.program.note_restored(effect.state)
 
     def _on_captured(self, event: object, chunks: Mapping[bytes, Buffer]) -> None:
@@ -370,7 +382,7 @@ class Life(LoggedRuntime):
             self.process.control(
                 COORDINATOR, recovered=address_of(self.id, self.incarnation), replayed=effect.replayed,
                 restore_ms=1e3 * (self.restored_at - self.began_at), replay_ms=1e3 * (now - self.restored_at),
-                pid=os.getpid(),
+                pid=os.getpid(), **self.amounts,
             )  # fmt: skip
 
     # a call that kills its process every time

@@ -1,0 +1,93 @@
+"""Commands about logs: what was decided, why a call ran when it did, and running a history again."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lineage_stash.cli.options import (
+    AddressOption,
+    FilesOption,
+    FilterOption,
+    Format,
+    FormatOption,
+    chosen,
+    fail,
+    logs_of,
+    note,
+    print_answer,
+)
+
+MOST_SHOWN = 1000
+"""Entries from an index on, unless it is said up to where."""
+
+PeerArgument = Annotated[
+    str,
+    typer.Argument(metavar="PEER", help="Its id as `stash status` shows it, the last part of it, or an actor's name."),
+]
+
+
+def log(
+    peer: PeerArgument,
+    output: FormatOption = Format.TABLE,
+    address: AddressOption = None,
+    storage: FilesOption = None,
+    filters: FilterOption = None,
+    tail: Annotated[int, typer.Option(min=1, help="How many of the last entries to show.")] = 100,
+    lower: Annotated[int | None, typer.Option("--from", min=0, help="Show entries from this index on.")] = None,
+    upper: Annotated[int | None, typer.Option("--to", min=0, help="Show entries below this index.")] = None,
+) -> None:
+    """Show the entries of a log in words: which calls ran in which order, what was read, what was waited for.
+
+    From a cluster they are what its store has; what a live peer has not flushed yet, of some milliseconds, is missing.
+    """
+    from lineage_stash.cli import show_logs
+    from lineage_stash.cli.logs import LogEntry, read_log
+
+    if lower is not None and upper is None:
+        upper = lower + MOST_SHOWN
+    with logs_of(address, storage) as source:
+        part = read_log(source, source.resolve(peer), lower=lower, upper=upper, tail=tail)
+    shown = chosen(part.entries, filters, LogEntry._fields)
+    print_answer(output, show_logs.log_view(part, shown), show_logs.log_json(part, shown))
+
+
+def why(
+    call: Annotated[
+        str,
+        typer.Argument(
+            metavar="CALL",
+            help="PEER:INDEX, as `stash log` shows it, or CALLER->CALLEE#SEQNO. The index may be that of a reading, or "
+            "of an effect, too.",
+        ),
+    ],
+    output: FormatOption = Format.TABLE,
+    address: AddressOption = None,
+    storage: FilesOption = None,
+    depth: Annotated[int, typer.Option(min=0, help="How far to follow causes of causes.")] = 4,
+    most: Annotated[int, typer.Option(min=1, help="How many causes to show at most.")] = 60,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it, too: a picture.", dir_okay=False)] = None,
+    dot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it for Graphviz, too.", dir_okay=False)
+    ] = None,
+) -> None:
+    """Show the causal past of a call or of an output: who called, in which order, with which reads, and which
+    partitions of Spark it was given.
+    """
+    from lineage_stash.cli import drawing, show_logs
+    from lineage_stash.cli.causes import past_of
+
+    with logs_of(address, storage) as source:
+        past = past_of(source, call, depth=depth, most=most)
+    for path, draw in ((svg, drawing.as_svg), (dot, drawing.as_dot)):
+        if path is not None:
+            try:
+                path.write_text(draw(past), encoding="utf-8")
+            except OSError as error:
+                fail(f"{path} cannot be written: {error.strerror}")
+            note(f"drawn: {path}")
+    print_answer(output, show_logs.past_view(past), show_logs.past_json(past))
+
+
+def replay() -> None:
+    """To come."""
