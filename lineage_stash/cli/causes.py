@@ -4,11 +4,13 @@ A node is a call with all that was decided while it ran, or one entry of a scrip
 past ends: a script without a log, a prefix that a checkpoint covers, a partition of a Spark stage. Edges lead from a
 cause to its effect:
 
-- *called*: the effect is a call that was made by the cause. A log does not say at which entry of its caller a call was
-  made, but no later than where the caller's log was when it came: so it was the cause, or came shortly before it.
+- *called*: the effect is a call that was made by the cause. The log of a script says so itself. That of an actor does
+  not: told is the last that was known of the caller when the call ran, so that it was made then or shortly before.
 - *order*: the effect ran right after the cause in the same log, and may depend on the state that this left.
 - *heard*: a reply or a value came, and with it all that its sender depended on: up to there its log is the past.
 - *read*: the effect was given a partition of a Spark stage.
+
+A call that waits for one that it has made is both its cause and its effect: nodes go on for a while.
 
 Not told: what was committed by the time it came. It cannot be lost, so that logs do not name it.
 """
@@ -22,13 +24,16 @@ from lineage_stash.cli.logs import LogView, describe, payloads_of
 from lineage_stash.cli.sources import NotFound, Source
 from lineage_stash.cli.words import PartitionRecord, call_in_words, partition_in, value_in_words
 from lineage_stash.core.entry import Entry, Got, Ran, Read
-from lineage_stash.core.ids import PeerId
+from lineage_stash.core.ids import CallId, PeerId
 
 MOST_DETAILS = 24
 """Of what was decided during one call."""
 
 MOST_OF_A_CALL = 512
 """Entries of one call that are looked at."""
+
+MOST_OF_A_SCRIPT = 50_000
+"""Entries of a script that are looked through for a call."""
 
 UNNAMED = 0
 """Below which index something is of which a log does not say where it is."""
@@ -90,11 +95,11 @@ class _Step(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Somewhere in a log: the last thing before an index, if it can be told which by what it did."""
+    """Somewhere in a log: the last thing before an index, or what a script did when it made a call."""
 
     peer: PeerId
     below: int
-    did: str = ""
+    made: CallId | None = None
 
 
 def find(source: Source, what: str) -> tuple[PeerId, int]:
@@ -188,13 +193,14 @@ class _Walk:
         view = self.view(cause.peer)
         if view is None or not view.upper:
             return _Step(_end(cause.peer, f"{cause.peer}, which keeps no log"), ())
+        made = _made_at(view, cause.made) if cause.made is not None and "/" not in view.peer else None
+        if made is not None:
+            return self._step(view, made)
         if cause.below == UNNAMED:
             return _Step(_end(cause.peer, f"{cause.peer}, somewhere in what it had committed by then"), ())
         if cause.below <= view.base:
             return _Step(_end(cause.peer, f"{cause.peer} below index {view.base}, which a checkpoint covers"), ())
-        index = min(cause.below, view.upper) - 1
-        is_script = "/" not in view.peer
-        return self._step(view, _doing(view, index, cause.did) if is_script and cause.did else index)
+        return self._step(view, min(cause.below, view.upper) - 1)
 
     def _step(self, view: LogView, index: int) -> _Step:
         begin = view.call_at(index)
@@ -215,11 +221,12 @@ class _Walk:
         given = [f"was given {value_in_words(value)}" for value in values]
         node = Node(f"{view.peer}:{begin}", "call", view.peer, begin, text, described.call, (*given, *details))
         partitions = [found for value in values if (found := partition_in(value)) is not None]
-        did = f"call {view.peer.removeprefix(f'{ran.caller}/')}.{called.method if called is not None else ''}"
+        below = dict(ran.needs).get(ran.caller) or _known_of(view, begin, ran.caller)
+        made = CallId(ran.caller, view.peer, ran.seqno)
         return _Step(node, (
-            (CALLED, _Place(ran.caller, dict(ran.needs).get(ran.caller, UNNAMED), did)),
+            (CALLED, _Place(ran.caller, below, made)),
             *((GIVEN, _partition_node(found)) for found in partitions),
-            *_heard([entry for _, entry in entries], {ran.caller: dict(ran.needs).get(ran.caller, UNNAMED)}),
+            *_heard([entry for _, entry in entries], {ran.caller: below}),
             *(((ORDER, _Place(view.peer, begin)),) if begin > 0 else ()),
         ))  # fmt: skip
 
@@ -254,14 +261,29 @@ def _heard(entries: list[Entry], known: dict[PeerId, int]) -> list[tuple[str, _P
     return [(HEARD, _Place(peer, upper)) for peer, upper in uppers.items()]
 
 
-def _doing(view: LogView, index: int, did: str) -> int:
-    """The last entry at or before an index by which a script did this; the index itself if none says so."""
-    for at in range(index, max(view.base, index - MOST_OF_A_CALL) - 1, -1):
-        found = view.entry(at)
-        action = readings.action_in(found[1].value) if found is not None and isinstance(found[1], Read) else None
+def _known_of(view: LogView, begin: int, caller: PeerId) -> int:
+    """Up to where the log of a caller was known when a call of it ran, if that was said not long before."""
+    for index in range(begin - 1, max(view.base, begin - MOST_OF_A_CALL) - 1, -1):
+        found = view.entry(index)
+        upper = None if found is None else dict(found[1].needs).get(caller)
+        if upper is not None:
+            return upper
+    return UNNAMED
+
+
+def _made_at(view: LogView, made: CallId) -> int | None:
+    """Where a script made a call: it logs what it does, so that its calls of one callee can be counted."""
+    if view.base > 0:
+        return None
+    did = f"call {made.callee.removeprefix(f'{made.caller}/')}."
+    count = 0
+    for index, _, entry in view.entries(0, MOST_OF_A_SCRIPT):
+        action = readings.action_in(entry.value) if isinstance(entry, Read) else None
         if action is not None and action.startswith(did):
-            return at
-    return index
+            if count == made.seqno:
+                return index
+            count += 1
+    return None
 
 
 def _values_of(view: LogView, begin: int, giver: PeerId, first: int, count: int) -> list[bytes]:

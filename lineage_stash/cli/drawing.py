@@ -10,7 +10,6 @@ from lineage_stash.cli.causes import CALLED, GIVEN, HEARD, ORDER, Node, Past
 
 COLUMN, ROW, WIDTH, HEIGHT, MARGIN, HEAD = 250, 74, 220, 46, 20, 40
 LONGEST = 32
-MOST_PASSES = 1000
 
 COLOURS = {CALLED: "#2563eb", ORDER: "#9ca3af", HEARD: "#059669", GIVEN: "#d97706"}
 WORDS = {CALLED: "called", ORDER: "ran after", HEARD: "heard", GIVEN: "was given"}
@@ -24,13 +23,21 @@ text { fill: #e5e7eb } rect { fill: #1f2937; stroke: #9ca3af } .page { fill: #11
 
 
 def levels(past: Past) -> dict[str, int]:
-    """How far down each node is: below all of its causes."""
-    found = {node.id: 0 for node in past.nodes}
-    for _ in range(MOST_PASSES):
-        lower = {edge.effect: found[edge.cause] + 1 for edge in past.edges if found[edge.effect] <= found[edge.cause]}
-        if not lower:
-            break
-        found |= lower
+    """How far down each node is: below all of its causes, but for those that it has itself caused while it went on."""
+    causes: dict[str, list[str]] = {}
+    for edge in past.edges:
+        causes.setdefault(edge.effect, []).append(edge.cause)
+    found: dict[str, int] = {}
+
+    def level_of(node: str, above: frozenset[str]) -> int:
+        if node not in found:
+            on_the_way = above | {node}
+            lower = [level_of(cause, on_the_way) for cause in causes.get(node, ()) if cause not in on_the_way]
+            found[node] = max(lower, default=-1) + 1
+        return found[node]
+
+    for node in past.nodes:
+        level_of(node.id, frozenset())
     return found
 
 

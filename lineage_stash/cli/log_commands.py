@@ -89,5 +89,32 @@ def why(
     print_answer(output, show_logs.past_view(past), show_logs.past_json(past))
 
 
-def replay() -> None:
-    """To come."""
+def replay(
+    peer: PeerArgument,
+    output: FormatOption = Format.TABLE,
+    address: AddressOption = None,
+    storage: FilesOption = None,
+    to: Annotated[
+        int | None, typer.Option(min=0, help="Up to which index of its log.", show_default="all of it")
+    ] = None,
+    code: Annotated[
+        str | None,
+        typer.Option("--with", metavar="MODULE:CLASS", help="Run the same history through this class, too, and show "
+                     "the first difference.", show_default=False),
+    ] = None,
+) -> None:  # fmt: skip
+    """Rebuild the state that an actor had at any index, on this machine and without its cluster's processes: its log is
+    run again from its last checkpoint on. Nothing is written, started or sent.
+
+    With other code it is a check before that code is deployed. Ends with exit code 1 if the history could not be run to
+    its end, or if something differs. Runs the actor's code: only replay what you trust.
+    """
+    from lineage_stash.cli import show_logs
+    from lineage_stash.cli.replaying import replay as run_again
+
+    with logs_of(address, storage) as source:
+        report = run_again(source, source.resolve(peer), to, code)
+    print_answer(output, show_logs.replay_view(report), show_logs.replay_json(report))
+    own_ended = report.own is not None and report.own.ended is not None and report.own.ended.kind != "cut"
+    if report.difference is not None or own_ended or (report.other is not None and report.other.ended is not None):
+        raise typer.Exit(1)

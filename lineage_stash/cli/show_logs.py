@@ -8,6 +8,7 @@ from rich.tree import Tree
 
 from lineage_stash.cli.causes import CALLED, GIVEN, HEARD, ORDER, Edge, Node, Past
 from lineage_stash.cli.logs import LogEntry, LogPart, as_dict
+from lineage_stash.cli.replaying import Replayed, Report
 from lineage_stash.cli.show import in_units, table_of
 
 RELATIONS = {
@@ -100,3 +101,48 @@ def past_json(past: Past) -> dict[str, Any]:
         "nodes": [{**node._asdict(), "details": list(node.details)} for node in past.nodes],
         "edges": [edge._asdict() for edge in past.edges],
     }
+
+
+# replays
+
+
+def replay_view(report: Report) -> RenderableType:
+    """What a replay came to, for people."""
+    parts: list[RenderableType] = [Text(f"{report.peer} at index {report.to}, from {report.where}")]
+    for replayed in (report.own, report.other):
+        if replayed is not None:
+            parts += _replayed(replayed)
+    found = report.difference
+    if found is not None:
+        where = f"{report.peer}:{found.at}"
+        parts.append(Text(f"first difference: {found.what} of {where} {found.words}".rstrip(), "bold red"))
+        parts += [Text(f"  own code: {found.first}"), Text(f"  other code: {found.other}")]
+    elif report.other is not None and report.other.ended is None:
+        judge = "the log has nothing against it" if report.own is None else "no difference"
+        parts.append(Text(f"{judge}, to the end", "green"))
+    return Group(*parts)
+
+
+def _replayed(replayed: Replayed) -> list[RenderableType]:
+    began = f"from the checkpoint at {replayed.lower}" if replayed.lower else "from the beginning"
+    lines: list[RenderableType] = [Text(f"{replayed.code}: {began} to index {replayed.reached}")]
+    if replayed.last:
+        lines.append(Text(f"  last call: {replayed.last}"))
+    if replayed.ended is not None and replayed.ended.kind != "differs":
+        lines.append(Text(f"  ended at index {replayed.ended.at}: {replayed.ended.text}", "yellow"))
+    table = table_of(("state", "value"))
+    for name, value in replayed.state.items():
+        table.add_row(Text(name), Text(value))
+    return [*lines, table] if replayed.state else lines
+
+
+def replay_json(report: Report) -> dict[str, Any]:
+    """What a replay came to, for tools."""
+
+    def plain(replayed: Replayed | None) -> dict[str, Any] | None:
+        if replayed is None:
+            return None
+        return {**replayed._asdict(), "ended": None if replayed.ended is None else replayed.ended._asdict()}
+
+    difference = None if report.difference is None else report.difference._asdict()
+    return {**report._asdict(), "own": plain(report.own), "other": plain(report.other), "difference": difference}

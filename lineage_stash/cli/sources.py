@@ -82,14 +82,21 @@ class Source(ABC):
                 found |= _replies_in(checkpoint, other, item is not None and item.peer == callee)
         return {seqno: reply for seqno, reply in found.items() if lower <= seqno < upper}
 
+    def parcels(self, giver: PeerId, receiver: PeerId, lower: int, upper: int) -> dict[int, bytes]:
+        """The values `[lower, upper)` that somebody has passed on, as far as they are in a checkpoint or a record."""
+        item = self.item(giver)
+        kept = [parcels.filled for made in (() if item is None else item.checkpoints)
+                for whom, parcels in made.parcels_to if whom == receiver]  # fmt: skip
+        return {one.number: one.value for filled in kept for one in filled if lower <= one.number < upper}
+
+    def fact(self, key: str) -> bytes | None:
+        """What the control plane has under a key; None where there is none."""
+        assert key
+        return None
+
     def function_name(self, digest: str) -> str:
         """The name of a remote function."""
         return f"function {digest[:8]}"
-
-    def class_code(self, digest: str) -> bytes | None:
-        """The code of a class, pickled; None where there is none."""
-        assert digest
-        return None
 
     def class_digest(self, peer: PeerId) -> str:
         """By which digest the class of an actor is known; empty where it is not on record."""
@@ -249,7 +256,7 @@ class ClusterSource(Source):
                 body, _ = ask(place.address_from(self._own_node), self._secret, Kind.CONTROL, json.dumps(said).encode())
             except NoAnswer:
                 break
-            page = json.loads(body)[what]
+            page = json.loads(body).get(what, [])
             found |= {seqno: b64decode(payload) for seqno, payload in page}
             lower = page[-1][0] + 1 if page else upper
         return found
@@ -261,9 +268,14 @@ class ClusterSource(Source):
         except LookupError:
             return super().function_name(digest)
 
-    def class_code(self, digest: str) -> bytes | None:
-        """From the control plane."""
-        return self._plane.get(f"classes/{digest}")
+    def parcels(self, giver: PeerId, receiver: PeerId, lower: int, upper: int) -> dict[int, bytes]:
+        """From the giver itself while it lives, else from its checkpoints or its record."""
+        asked = self._ask_peer(giver, answers.PARCELS, receiver, lower, upper)
+        return super().parcels(giver, receiver, lower, upper) | asked
+
+    def fact(self, key: str) -> bytes | None:
+        """As it is now."""
+        return self._plane.get(key)
 
     def class_digest(self, peer: PeerId) -> str:
         """As the actor was created."""

@@ -5,6 +5,7 @@ moment they are given. Calls and replies are given as the machine has them, a pa
 """
 
 from base64 import b64encode
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from lineage_stash.core.backlog import Backlog
@@ -17,7 +18,7 @@ from lineage_stash.store.contract import Level
 LOOK = "look"
 """The word that a question begins with."""
 
-FIGURES, CALLS, REPLIES = "figures", "calls", "replies"
+FIGURES, CALLS, REPLIES, PARCELS = "figures", "calls", "replies", "parcels"
 
 PAGE_BYTES = 4 * 1024 * 1024
 """About how much of payloads one answer brings; the rest is asked for again."""
@@ -54,15 +55,17 @@ class Figures(NamedTuple):
 
 def answer(peer: Peer, level: Level, asked: dict[str, Any]) -> dict[str, Any]:
     """What a peer says to somebody who looks."""
-    match asked[LOOK]:
-        case "calls":
-            other = peer.counterparts.get(PeerId(asked["peer"]))
-            return {CALLS: [] if other is None else _page(other.outbox.calls, asked["lower"], asked["upper"])}
-        case "replies":
-            other = peer.counterparts.get(PeerId(asked["peer"]))
-            return {REPLIES: [] if other is None else _page(other.inbox.replies, asked["lower"], asked["upper"])}
-        case _:
-            return {FIGURES: figures_of(peer, level)}
+    what = asked[LOOK]
+    if what == FIGURES:
+        return {FIGURES: figures_of(peer, level)}
+    other = peer.counterparts.get(PeerId(asked["peer"]))
+    if other is None:
+        return {what: []}
+    if what == PARCELS:
+        values = {number: parcel.value for number, parcel in other.outgoing.filled.items()}
+        return {PARCELS: _page(values, asked["lower"], asked["upper"])}
+    kept = other.outbox.calls if what == CALLS else other.inbox.replies
+    return {what: _page(kept, asked["lower"], asked["upper"])}
 
 
 def figures_of(peer: Peer, level: Level) -> Figures:
@@ -87,14 +90,20 @@ def figures_of(peer: Peer, level: Level) -> Figures:
     )
 
 
-def _page(kept: Backlog, lower: int, upper: int) -> list[tuple[int, str]]:
+def _page(kept: dict[int, bytes] | Backlog, lower: int, upper: int) -> list[tuple[int, str]]:
     """The payloads of a range that are kept, up to a page of them."""
     page: list[tuple[int, str]] = []
     size = 0
-    for number in range(max(lower, kept.floor), min(upper, kept.upper)):
+    for number in _numbers(kept, lower, upper):
         if size > PAGE_BYTES:
             break
         payload = whole(kept[Seqno(number)])
         size += len(payload)
         page.append((number, b64encode(payload).decode()))
     return page
+
+
+def _numbers(kept: dict[int, bytes] | Backlog, lower: int, upper: int) -> Iterable[int]:
+    if isinstance(kept, Backlog):
+        return range(max(lower, kept.floor), min(upper, kept.upper))
+    return sorted(number for number in kept if lower <= number < upper)
