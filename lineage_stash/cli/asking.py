@@ -60,13 +60,17 @@ class Standing(NamedTuple):
     spares: int
     phase: str
     took_ms: float
+    ahead_s: float | None = None
+    """By how much its clock is ahead of this machine's; None of a coordinator that does not say."""
 
 
 def ask_coordinator(address: str, secret: bytes) -> Standing:
     """Where the coordinator stands."""
     body, took_ms = ask(address, secret, Kind.CONTROL, json.dumps({"status": 1}).encode())
+    answered_at = time.time()
     said = json.loads(body)["status"]
-    return Standing(frozenset(said["links"]), said["spares"], said["phase"], took_ms)
+    ahead_s = said["now"] - (answered_at - took_ms / 2e3) if "now" in said else None
+    return Standing(frozenset(said["links"]), said["spares"], said["phase"], took_ms, ahead_s)
 
 
 # replicas

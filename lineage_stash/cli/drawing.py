@@ -5,6 +5,7 @@ at the bottom, with a thick frame.
 """
 
 from html import escape
+from itertools import pairwise
 
 from lineage_stash.cli.causes import CALLED, GIVEN, HEARD, ORDER, Node, Past
 
@@ -15,7 +16,8 @@ COLOURS = {CALLED: "#2563eb", ORDER: "#9ca3af", HEARD: "#059669", GIVEN: "#d9770
 WORDS = {CALLED: "called", ORDER: "ran after", HEARD: "heard", GIVEN: "was given"}
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #111827 } .peer { font-weight: bold } .small { font-size: 10px }
-rect { fill: #f9fafb; stroke: #374151 } .root { stroke-width: 3 } .end { stroke-dasharray: 4 } .page { fill: #fff }
+rect { fill: #f9fafb; stroke: #374151 } .root { stroke-width: 3 } .end { stroke-dasharray: 4 }
+.page { fill: #fff; stroke: none }
 path { fill: none; stroke-width: 1.5 }
 @media (prefers-color-scheme: dark) {
 text { fill: #e5e7eb } rect { fill: #1f2937; stroke: #9ca3af } .page { fill: #111827 } }
@@ -27,6 +29,9 @@ def levels(past: Past) -> dict[str, int]:
     causes: dict[str, list[str]] = {}
     for edge in past.edges:
         causes.setdefault(edge.effect, []).append(edge.cause)
+    for column in _columns(past).values():
+        for before, after in pairwise(column):
+            causes.setdefault(after, []).append(before)
     found: dict[str, int] = {}
 
     def level_of(node: str, above: frozenset[str]) -> int:
@@ -41,6 +46,14 @@ def levels(past: Past) -> dict[str, int]:
     return found
 
 
+def _columns(past: Past) -> dict[str, list[str]]:
+    """The nodes of every peer, in the order of its log."""
+    found: dict[str, list[str]] = {}
+    for node in sorted(past.nodes, key=lambda node: -1 if node.at is None else node.at):
+        found.setdefault(node.peer, []).append(node.id)
+    return found
+
+
 def as_svg(past: Past) -> str:
     """The past as a picture."""
     rows = levels(past)
@@ -51,7 +64,7 @@ def as_svg(past: Past) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
         f"<title>{escape(f'Why {past.asked}')}</title><style>{STYLE}</style>",
-        f'<rect class="page" x="0" y="0" width="{width}" height="{height}" stroke="none"/>',
+        f'<rect class="page" x="0" y="0" width="{width}" height="{height}"/>',
         *(_text(MARGIN + COLUMN * column, MARGIN + 14, _shortened(peer.rpartition("/")[2] or peer), "peer")
           for peer, column in columns.items()),
         *(_edge(spots[edge.cause], spots[edge.effect], edge.kind) for edge in past.edges),
