@@ -229,7 +229,7 @@ class _Walk:
         details = [describe(view, at, 0, entry, {}).words for at, entry in entries[1 : MOST_DETAILS + 1]]
         if len(entries) > MOST_DETAILS + 1:
             details.append(f"and {len(entries) - MOST_DETAILS - 1} more")
-        given = [f"was given {value_in_words(value)}" for value in values]
+        given = [f"was given {value_in_words(value)}" for value in values if partition_in(value) is None]
         node = Node(f"{view.peer}:{begin}", "call", view.peer, begin, text, described.call, (*given, *details))
         partitions = [found for value in values if (found := partition_in(value)) is not None]
         below, since = dict(ran.needs).get(ran.caller, UNNAMED), _known_of(view, begin, ran.caller)
