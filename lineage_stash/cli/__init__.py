@@ -1,8 +1,8 @@
 """The `stash` command: looks at a running cluster and tells what it found, and removes what is over when it is told to.
 
-Facts are collected into named tuples (`records`, `holdings`, `folders`, `examine`), judged (`status`, `doctor`, `runs`)
-and only then printed (`show`, `show_runs`), so that everything but the last step is tested without a terminal. What
-changes anything is in `removing` and in `folders.remove`, and nowhere else.
+Facts are collected into named tuples (`records`, `sources`, `holdings`, `folders`, `examine`), judged (`status`,
+`doctor`, `logs`, `causes`, `runs`) and only then printed (`show` and its like), so that everything but the last step is
+tested without a terminal. What changes anything is in `removing`, in `folders.remove` and in `chaos`, and nowhere else.
 """
 
 import os

@@ -70,6 +70,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     ray.init(storage=storage)
     till = ray.remote(Till).options(name="till").remote()
     shop = ray.remote(Shop).remote(till)
+    saver = ray.remote(Till).options(name="saver", checkpoint_every=5).remote()
+    assert ray.get([saver.add.remote(number) for number in range(30)])[-1] == 435
     assert ray.get([shop.order.remote(number) for number in range(ORDERS)])[-1] == 28
     killed = ray.get(till.pid.remote())
     os.kill(killed, signal.SIGKILL)
@@ -197,6 +199,20 @@ def test_why_tells_who_called_in_which_order_and_draws_it(run: Run, tmp_path: Pa
     text = stash("why", f"{run.till}:{ORDERS + 3}", "--address", run.address, "--depth", "1").out
     assert "called by" in text
     assert "ran after" in text
+
+
+def test_prefix_that_a_checkpoint_covers_is_told_and_a_replay_begins_after_it(run: Run) -> None:
+    def log() -> Any:
+        return stash("log", "saver", "--address", run.address, "--format", "json").json
+
+    inject.wait_until(lambda: log()["base"] > 0, "a truncated log", WITHIN_S)
+    found = log()
+    assert found["checkpoints"][-1] >= found["base"] > 0
+    assert all(entry["at"] >= found["base"] for entry in found["entries"])
+    assert "is truncated: the checkpoint at" in stash("log", "saver", "--address", run.address).out
+    assert "covers it" in stash("why", "saver:0", "--address", run.address).line
+    replayed = stash("replay", "saver", "--address", run.address, "--format", "json").json["own"]
+    assert (replayed["lower"] > 0, replayed["state"]) == (True, {"self.total": "435"})
 
 
 # replay
