@@ -23,7 +23,7 @@ def main() -> None:
     """Run the command line."""
     for name, value in PATIENCE.items():
         os.environ.setdefault(name, value)  # before anything imports Ray, which reads them while it loads
-    if sys.argv[1:2] == ["replay"] and os.environ.get(HASH_SEED[0]) != HASH_SEED[1]:
+    if sys.argv[1:2] in (["replay"], ["why"]) and os.environ.get(HASH_SEED[0]) != HASH_SEED[1]:
         # Actors run with this seed, and whoever runs their history again must have had it from the beginning.
         os.environ[HASH_SEED[0]] = HASH_SEED[1]
         os.execv(sys.executable, [sys.executable, "-m", "lineage_stash.cli", *sys.argv[1:]])
