@@ -10,6 +10,17 @@ from pathlib import Path
 
 JAVA_MAJOR = 17
 
+OPENED = {
+    "java.base": (
+        "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util",
+        "java.util.concurrent", "java.util.concurrent.atomic", "java.math", "java.text", "sun.nio.ch", "sun.nio.cs",
+        "sun.security.action", "sun.util.calendar",
+    ),
+    "java.sql": ("java.sql",),
+}  # fmt: skip
+"""The packages that Spark, Arrow and RayDP reach into. Where one is closed to them, `from_spark` kills the executor's
+JVM, and the next action never ends."""
+
 
 def java_home() -> Path:
     """The home of a Java 17: the user's if it is one, else the bundled one."""
@@ -17,6 +28,13 @@ def java_home() -> Path:
     if chosen and major_version(Path(chosen)) == JAVA_MAJOR:
         return Path(chosen)
     return bundled_home()
+
+
+def opened_flags() -> list[str]:
+    """The Java options that open those packages."""
+    return [
+        f"--add-opens={module}/{package}=ALL-UNNAMED" for module, packages in OPENED.items() for package in packages
+    ]
 
 
 def bundled_home() -> Path:

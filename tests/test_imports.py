@@ -55,7 +55,13 @@ RESERVED = {
     "opentelemetry": ("lineage_stash/on_ray/tracing.py", "tests/"),
     "raydp": ("lineage_stash/on_spark/", "benchmarks/", "tests/"),
     "pyspark": ("lineage_stash/on_spark/", "raydp_jobs/", "benchmarks/", "tests/"),
-    "lineage_stash.testing": ("lineage_stash/testing/", "raydp_jobs/failures.py", "benchmarks/", "tests/"),
+    "lineage_stash.testing": (
+        "lineage_stash/testing/",
+        "lineage_stash/cli/chaos",
+        "raydp_jobs/failures.py",
+        "benchmarks/",
+        "tests/",
+    ),
     "lineage_stash.on_ray": (
         "lineage_stash/__init__.py",
         "lineage_stash/actor.py",

@@ -60,13 +60,17 @@ class Standing(NamedTuple):
     spares: int
     phase: str
     took_ms: float
+    ahead_s: float | None = None
+    """By how much its clock is ahead of this machine's; None of a coordinator that does not say."""
 
 
 def ask_coordinator(address: str, secret: bytes) -> Standing:
     """Where the coordinator stands."""
     body, took_ms = ask(address, secret, Kind.CONTROL, json.dumps({"status": 1}).encode())
+    answered_at = time.time()
     said = json.loads(body)["status"]
-    return Standing(frozenset(said["links"]), said["spares"], said["phase"], took_ms)
+    ahead_s = said["now"] - (answered_at - took_ms / 2e3) if "now" in said else None
+    return Standing(frozenset(said["links"]), said["spares"], said["phase"], took_ms, ahead_s)
 
 
 # replicas
@@ -98,6 +102,12 @@ def list_replica(address: str, secret: bytes) -> Iterator[Item]:
 
 def read_log(address: str, secret: bytes, peer: PeerId, lower: Index) -> Iterator[Span]:
     """What a replica has of a log, from an index on; raises if that is not there any more."""
+    for page in read_pages(address, secret, peer, lower):
+        yield from page
+
+
+def read_pages(address: str, secret: bytes, peer: PeerId, lower: Index) -> Iterator[tuple[Span, ...]]:
+    """The same as it comes: a page at a time, and the next one when it is asked for."""
     more = True
     while more:
         reply, _ = ask_replica(address, secret, Read(peer, lower))
@@ -105,7 +115,7 @@ def read_log(address: str, secret: bytes, peer: PeerId, lower: Index) -> Iterato
             raise _unexpected(reply)
         if any(base > lower for _, base in reply.bases):
             raise NoAnswer(f"the log of {peer} was truncated meanwhile: do it again")
-        yield from reply.spans
+        yield reply.spans
         more = reply.more and bool(reply.spans)
         lower = reply.spans[-1].upper if more else lower
 
@@ -174,6 +184,8 @@ def _inquire(actor: str, kind: int, body: bytes, within_s: float) -> tuple[bytes
     began_at = time.monotonic()
     try:
         answer = inquire(actor, kind, body, within_s=within_s)
+    except AttributeError as error:
+        raise NoAnswer("it is a script, which has a mailbox and takes no questions") from error
     except (*FAILURES, ValueError) as error:
         raise NoAnswer(str(error).strip().rpartition("\n")[2] or f"no answer within {within_s:g} s") from error
     return answer, 1e3 * (time.monotonic() - began_at)

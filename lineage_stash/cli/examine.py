@@ -3,9 +3,12 @@
 import os
 import resource
 import shutil
+import socket
 import statistics
+import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -14,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from lineage_stash import java
-from lineage_stash.cli import doctor
+from lineage_stash.cli import doctor, machine
 from lineage_stash.cli.asking import NoAnswer, ask_coordinator, of_each, time_replica
 from lineage_stash.cli.cluster import Cluster
 from lineage_stash.cli.doctor import Check, Folder
@@ -26,6 +29,11 @@ from lineage_stash.store.contract import ReplicaId
 
 DISTRIBUTION = "lineage_stash"
 VERSIONED = ("ray", "pyarrow", "cloudpickle")
+OF_SPARK = ("raydp", "pyspark")
+JAVA_WITHIN_S = 20.0
+JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+"""What a Java takes flags from besides its command line."""
+CONNECT_WITHIN_S = 1.0
 SYNCS = 5
 SYNC_BYTES = 4096
 
@@ -43,6 +51,8 @@ def examine_machine() -> tuple[Check, ...]:
     return (
         *judge_versions(),
         doctor.judge_java(None if home is None else java.major_version(home), str(home or "JAVA_HOME")),
+        *(() if home is None else (machine.judge_java_flags(*try_java(home)),)),
+        machine.judge_memory(**measure_memory()),
     )
 
 
@@ -54,6 +64,7 @@ def judge_versions() -> tuple[Check, ...]:
     return (
         doctor.judge_version("Python", running, python),
         *(doctor.judge_version(package, _installed(package), wanted[package]) for package in VERSIONED),
+        *(machine.judge_spark_version(package, _installed(package), wanted[package]) for package in OF_SPARK),
     )
 
 
@@ -67,7 +78,8 @@ def examine_cluster(cluster: Cluster) -> tuple[Check, ...]:
         reached,
         doctor.judge_fact_storage(cluster.fact_storage),
         doctor.judge_secret(records.secret is not None),
-        _check_coordinator(records, cluster.node),
+        *_check_coordinator(records, cluster.node),
+        machine.judge_ports(try_ports(records)),
         *check_replicas(records, cluster.node, cluster.alive_nodes),
         *check_storage(records, cluster.node),
         *_check_sockets_and_files(records, cluster.node),
@@ -83,6 +95,26 @@ def _java_home() -> Path | None:
         return None
 
 
+def try_java(home: Path) -> tuple[str, dict[str, str]]:
+    """What a Java has against the flags that Spark needs, and which others it is given by the environment."""
+    given = {name: os.environ[name] for name in JAVA_VARIABLES if os.environ.get(name)}
+    command = [str(home / "bin" / "java"), *java.opened_flags(), "-version"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=JAVA_WITHIN_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error), given
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(("Picked up", "NOTE:"))]
+    return (" ".join(lines[:1]) or f"it ended with {done.returncode}") if done.returncode else "", given
+
+
+def measure_memory() -> dict[str, int]:
+    """How much memory this machine has, and how much of it and of its shared memory is free, in bytes."""
+    lines = (line.split() for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+    found = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if len(words) > 1}
+    shared = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0
+    return {"total": found["MemTotal"], "available": found["MemAvailable"], "shared": shared}
+
+
 def _installed(package: str) -> str | None:
     try:
         return metadata.version(package)
@@ -93,15 +125,35 @@ def _installed(package: str) -> str | None:
 # services
 
 
-def _check_coordinator(records: Records, own_node: str) -> Check:
+def _check_coordinator(records: Records, own_node: str) -> tuple[Check, ...]:
+    """Whether it answers, and what its clock says."""
     place = records.places.get(records.coordinator or "")
     if place is None or records.secret is None:
-        return doctor.judge_coordinator(None, None, "")
+        return (doctor.judge_coordinator(None, None, ""),)
     try:
         standing = ask_coordinator(place.address_from(own_node), records.secret)
     except NoAnswer as error:
-        return doctor.judge_coordinator(records.coordinator, None, str(error))
-    return doctor.judge_coordinator(records.coordinator, standing.took_ms, "")
+        return (doctor.judge_coordinator(records.coordinator, None, str(error)),)
+    answers = doctor.judge_coordinator(records.coordinator, standing.took_ms, "")
+    return answers, machine.judge_clock(standing.ahead_s)
+
+
+def try_ports(records: Records) -> dict[str, str]:
+    """Whether each service can be reached from here over the network, as from other nodes; if not, why."""
+    named = {"coordinator": records.places.get(records.coordinator or "")}
+    named |= {replica_name(replica): records.place_of_replica(replica) for replica in records.replicas}
+    listening = {name: place.tcp for name, place in named.items() if place is not None and place.tcp}
+    with ThreadPoolExecutor(max_workers=max(1, len(listening))) as pool:
+        return dict(zip(listening, pool.map(_try_port, listening.values()), strict=True))
+
+
+def _try_port(address: str) -> str:
+    host, _, port = address.removeprefix("tcp:").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_WITHIN_S).close()
+    except OSError as error:
+        return f"{host}:{port}: {error.strerror or error}"
+    return ""
 
 
 def check_replicas(records: Records, own_node: str, alive_nodes: frozenset[str]) -> tuple[Check, ...]:

@@ -25,6 +25,17 @@ def until_interrupted() -> Iterator[Pause]:
         signal.signal(signal.SIGINT, before)
 
 
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Whether nobody has pressed Ctrl-C yet."""
+    interrupted = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    try:
+        yield lambda: not interrupted.is_set()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def follow(look: Callable[[], tuple[Recovery, ...]], known: tuple[Recovery, ...],
            pause: Pause) -> Iterator[Recovery]:  # fmt: skip
     """Every recovery that is not known yet, once, oldest first, until a pause says that it is enough."""

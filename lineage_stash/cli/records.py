@@ -7,6 +7,7 @@ nobody is missing whom one that has left had created.
 
 import json
 from typing import NamedTuple, Protocol
+from zlib import crc32
 
 from lineage_stash import codec
 from lineage_stash.core.history import History
@@ -57,6 +58,17 @@ class Recovery(NamedTuple):
     replayed: int = 0
     host: str = ""
     pid: int = 0
+    replayed_calls: int = 0
+    """This and the next two are 0 where a version before 0.1 has put it on record."""
+    replayed_bytes: int = 0
+    """Payloads and readings that were in the log."""
+    restored_bytes: int = 0
+    """The state that was in the checkpoint."""
+
+    @property
+    def id(self) -> str:
+        """What it is called, for ever: its round, and a checksum of whose it was."""
+        return f"{self.round}-{crc32(self.peer.encode()) & 0xFFFF:04x}"
 
 
 class Run(NamedTuple):

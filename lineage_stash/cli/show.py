@@ -1,6 +1,7 @@
-"""Showing what was found: tables for people, JSON for tools. Says nothing that is not in the values it is given."""
+"""Showing what was found: tables for people, JSON and YAML for tools. Nothing is said that is not in the values."""
 
 import json
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from lineage_stash.cli.doctor import Check, Verdict, has_problem
 from lineage_stash.cli.records import Recovery
+from lineage_stash.cli.runs import RunStatus
 from lineage_stash.cli.status import PeerStatus, Service, State, Status
 from lineage_stash.on_ray.recoveries import in_one_line
 
@@ -20,6 +22,10 @@ FILE_WIDTH = 200
 """Columns where there is no terminal to ask: wide enough that rows of ordinary length stay on one line."""
 
 UNBOUNDED_WIDTH = 10_000
+
+PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+YAML_WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
+"""What YAML would not take for a word."""
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -48,29 +54,46 @@ def console() -> Console:
 # status
 
 
-def status_table(status: Status) -> RenderableType:
+def status_table(status: Status, runs: Iterable[RunStatus] = (), last: Recovery | None = None) -> RenderableType:
     """Status, for people."""
     services = table_of(("service", "state", "node", "pid", "holds", ""), right=("holds",))
     for service in status.services:
         services.add_row(*_service_row(service))
-    peers = table_of(
-        ("peer", "class", "kind", "node", "pid", "life", "recovered", "state"), right=("life", "recovered")
-    )
-    for peer in status.peers:
-        peers.add_row(*_peer_row(peer))
+    peers = peers_table(status.peers)
     lines = (
         f"cluster: {status.address}, round {status.round}" + (f", {status.phase}" if status.phase is not None else ""),
         f"spares: {'unknown, the coordinator does not answer' if status.spares is None else status.spares}",
         f"store: {'none' if status.epoch is None else f'epoch {status.epoch}'}, durability {status.durability}",
         *(f"store: {name} was lost, and is replaced: {first_sentence(why)}" for name, why in status.lost.items()),
         f"promise: {status.promise}",
+        f"last recovery: {'none' if last is None else f'{last.id}, {recovery_line(last)}'}",
+        *map(run_line, runs),
     )
     return Group(*map(Text, lines), services, peers if status.peers else Text("nobody takes part"))
 
 
-def status_json(status: Status) -> dict[str, Any]:
+def peers_table(peers: Iterable[PeerStatus]) -> Table:
+    """Peers in a table."""
+    numbers = ("pid", "life", "recovered", "calls", "committed", "lag")
+    table = table_of(
+        ("peer", "class", "node", *numbers, "stash / cap", "level", "state"), right=(*numbers, "stash / cap")
+    )
+    for peer in peers:
+        table.add_row(*_peer_row(peer))
+    return table
+
+
+def run_line(run: RunStatus) -> str:
+    """A run in one line."""
+    actors = f"{run.actors_alive} actors alive, {run.actors_ended} ended"
+    return f"run: {run.run}, {run.state.value}, {actors}{f': {run.entrypoint}' if run.entrypoint else ''}"
+
+
+def status_json(status: Status, runs: Iterable[RunStatus] = (), last: Recovery | None = None) -> dict[str, Any]:
     """Status, for tools."""
     return {
+        "runs": [run._asdict() for run in runs],
+        "last_recovery": None if last is None else recovery_json(last),
         **status._asdict(),
         "services": [service._asdict() for service in status.services],
         "peers": [peer._asdict() for peer in status.peers],
@@ -84,9 +107,14 @@ def _service_row(service: Service) -> tuple[RenderableType, ...]:
 
 
 def _peer_row(peer: PeerStatus) -> tuple[RenderableType, ...]:
+    stash = ""
+    if peer.stash_bytes is not None and peer.stash_cap_bytes is not None:
+        stash = f"{in_units(peer.stash_bytes)} / {in_units(peer.stash_cap_bytes)}"
+    state = f"{peer.state.value}, held back" if peer.is_held_back else peer.state.value
     return (
-        Text(peer.peer), Text(peer.class_name), peer.kind, _node(peer), _number(peer.pid), str(peer.incarnation),
-        str(peer.recovered), Text(peer.state.value, STYLES[peer.state]),
+        Text(peer.peer), Text(peer.class_name or peer.kind), _node(peer), _number(peer.pid), str(peer.incarnation),
+        str(peer.recovered), _number(peer.calls), _number(peer.committed), _number(peer.lag), stash, peer.level or "",
+        Text(state, STYLES[peer.state]),
     )  # fmt: skip
 
 
@@ -111,7 +139,7 @@ def recoveries_table(recoveries: tuple[Recovery, ...]) -> RenderableType:
     if not recoveries:
         return Text("nothing has been recovered so far")
     table = table_of(
-        ("when", "peer", "life", "noticed", *PHASES, "total", "replayed", "host"),
+        ("id", "when", "peer", "life", "noticed", *PHASES, "total", "replayed", "host"),
         right=("life", *PHASES, "total", "replayed"),
     )
     for one in recoveries:
@@ -121,7 +149,12 @@ def recoveries_table(recoveries: tuple[Recovery, ...]) -> RenderableType:
 
 def recoveries_json(recoveries: tuple[Recovery, ...]) -> dict[str, Any]:
     """Recoveries, for tools."""
-    return {"recoveries": [recovery._asdict() for recovery in recoveries]}
+    return {"recoveries": [recovery_json(recovery) for recovery in recoveries]}
+
+
+def recovery_json(recovery: Recovery) -> dict[str, Any]:
+    """One recovery, for tools."""
+    return {"id": recovery.id, **recovery._asdict()}
 
 
 def recovery_line(recovery: Recovery) -> str:
@@ -137,8 +170,8 @@ def when(at_s: float) -> str:
 def _recovery_row(one: Recovery) -> tuple[RenderableType, ...]:
     times = (f"{getattr(one, f'{phase}_ms'):.0f}" for phase in PHASES)
     return (
-        when(one.noticed_at), Text(one.peer), str(one.incarnation), Text(one.reason), *times, f"{one.total_ms:.0f}",
-        str(one.replayed), Text(one.host),
+        one.id, when(one.noticed_at), Text(one.peer), str(one.incarnation), Text(one.reason), *times,
+        f"{one.total_ms:.0f}", str(one.replayed), Text(one.host),
     )  # fmt: skip
 
 
@@ -188,6 +221,34 @@ def in_units(count: int) -> str:
 def as_json(value: dict[str, Any], *, indent: int | None = 2) -> str:
     """Text that any tool can read."""
     return json.dumps(value, indent=indent, ensure_ascii=False)
+
+
+def as_yaml(value: Any) -> str:
+    """The same as YAML: whatever is not plainly a word is quoted as in JSON, which YAML reads too."""
+    return "\n".join(_yaml_lines(value))
+
+
+def _yaml_lines(value: Any) -> list[str]:
+    if isinstance(value, dict) and value:
+        return [line for key, item in value.items() for line in _under(f"{_scalar(str(key))}:", item)]
+    if isinstance(value, list | tuple) and value:
+        return [line for item in value for line in _under("-", item)]
+    return [_scalar(value)]
+
+
+def _under(head: str, value: Any) -> list[str]:
+    if not isinstance(value, dict | list | tuple) or not value:
+        return [f"{head} {_scalar(value)}"]
+    below = _yaml_lines(value)
+    if head == "-":
+        return [f"- {below[0]}", *(f"  {line}" for line in below[1:])]
+    return [head, *(f"  {line}" for line in below)]
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str) and PLAIN_WORD.fullmatch(value) and value.casefold() not in YAML_WORDS:
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 def table_of(columns: Iterable[str], right: tuple[str, ...] = ()) -> Table:

@@ -4,17 +4,23 @@
 has come up and nobody has reported its death.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from lineage_stash.cli.asking import NoAnswer, Standing, ask_coordinator, list_replica, of_each, time_replica
 from lineage_stash.cli.records import Records
 from lineage_stash.core.ids import FIRST_INCARNATION, PeerId
 from lineage_stash.core.recovery import is_out
+from lineage_stash.on_ray.answers import Figures
 from lineage_stash.on_ray.registry import COORDINATOR, Place, replica_name
 from lineage_stash.on_ray.replica_sets import ANYWHERE
 from lineage_stash.store.contract import Item, ReplicaId
 from lineage_stash.store.placement import promise
+
+NO_FIGURES: Mapping[PeerId, Figures] = MappingProxyType({})
+"""Where no peer was asked."""
 
 
 class State(StrEnum):
@@ -61,6 +67,22 @@ class PeerStatus(NamedTuple):
     incarnation: int
     recovered: int
     state: State
+    run: str = ""
+    calls: int | None = None
+    """Those that it has executed; this and all below is None where the peer was not asked, or did not answer."""
+    upper: int | None = None
+    """How long its log is."""
+    committed: int | None = None
+    lag: int | None = None
+    """How many entries of its log are not committed."""
+    checkpointed: int | None = None
+    stash_bytes: int | None = None
+    stash_cap_bytes: int | None = None
+    buffer_bytes: int | None = None
+    level: str | None = None
+    """How durable its commits are."""
+    is_held_back: bool | None = None
+    """Whether it waits for commits, because its stash is at its cap."""
 
 
 class Status(NamedTuple):
@@ -81,8 +103,9 @@ class Status(NamedTuple):
     peers: tuple[PeerStatus, ...]
 
 
-def collect(records: Records, address: str, own_node: str, alive_nodes: frozenset[str]) -> Status:
-    """Ask the services, and put together what they and the records say."""
+def collect(records: Records, address: str, own_node: str, alive_nodes: frozenset[str],
+            figures: Mapping[PeerId, Figures] = NO_FIGURES) -> Status:  # fmt: skip
+    """Ask the services, and put together what they, the records and the peers say."""
     coordinator, standing = _look_at_coordinator(records, own_node)
     replicas = of_each(records.replicas, lambda replica: _look_at_replica(records, replica, own_node, alive_nodes))
     links = None if standing is None else standing.links
@@ -96,7 +119,7 @@ def collect(records: Records, address: str, own_node: str, alive_nodes: frozense
         round=records.history.round,
         phase=None if standing is None else standing.phase.lower(),
         promise=promise_of(records, alive_nodes),
-        peers=tuple(peer_status(peer, records, links) for peer in records.peers),
+        peers=tuple(peer_status(peer, records, links, figures.get(peer)) for peer in records.peers),
     )
 
 
@@ -127,12 +150,13 @@ def out_of(records: Records, alive_nodes: frozenset[str]) -> list[ReplicaId]:
     return [replica for replica, node in homes.items() if replica in records.lost or node not in alive_nodes]
 
 
-def peer_status(peer: PeerId, records: Records, links: frozenset[str] | None) -> PeerStatus:
+def peer_status(peer: PeerId, records: Records, links: frozenset[str] | None,
+                figures: Figures | None = None) -> PeerStatus:  # fmt: skip
     """One peer's row; `links` are the addresses that the coordinator has a link to, where it says so."""
     creation = records.creations.get(peer)
     place = records.places.get(records.address(peer))
     member = records.members.get(peer)
-    return PeerStatus(
+    found = PeerStatus(
         peer=peer,
         kind="actor" if creation is not None else "driver",
         class_name=creation.class_name if creation is not None else "",
@@ -142,6 +166,21 @@ def peer_status(peer: PeerId, records: Records, links: frozenset[str] | None) ->
         incarnation=records.history.incarnation(peer),
         recovered=sum(recovery.peer == peer for recovery in records.recoveries),
         state=state_of(peer, records, links),
+        run=peer.partition("/")[0],
+    )
+    if figures is None:
+        return found
+    return found._replace(
+        calls=figures.calls,
+        upper=figures.upper,
+        committed=figures.committed,
+        lag=figures.lag,
+        checkpointed=figures.checkpointed,
+        stash_bytes=figures.stash_bytes,
+        stash_cap_bytes=figures.stash_cap_bytes,
+        buffer_bytes=figures.buffer_bytes,
+        level=figures.level,
+        is_held_back=figures.is_held_back,
     )
 
 

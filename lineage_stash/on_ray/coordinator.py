@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import threading
+import time
 from functools import partial
 from typing import Any
 
@@ -255,7 +256,8 @@ class Office:
             self._look_for_abandoned(said["abandoned"])
         elif "status" in said:
             links = sorted(self.process.links.open)
-            answer = {"links": links, "spares": len(self.hosting.usable_spares), "phase": self.machine.phase.name}
+            answer = {"links": links, "spares": len(self.hosting.usable_spares), "phase": self.machine.phase.name,
+                      "now": time.time()}  # fmt: skip
             link.send(Kind.CONTROL, json.dumps({"status": answer}).encode())
 
     def _look_for_abandoned(self, address: str) -> None:

@@ -27,7 +27,7 @@ from lineage_stash.capture import install, readings
 from lineage_stash.capture.belongings import Belongings
 from lineage_stash.capture.here import here
 from lineage_stash.core import effects, events
-from lineage_stash.core.entry import Ran, Read
+from lineage_stash.core.entry import Ran, Read, content_bytes
 from lineage_stash.core.frontier import START
 from lineage_stash.core.handles import actors_in
 from lineage_stash.core.ids import FIRST_INCARNATION, Incarnation, Member, PeerId
@@ -139,6 +139,13 @@ def wait_for_assignment(process: Process, prepared: Prepared) -> str:
     return assigned[0]
 
 
+def _amounts(peer: Peer) -> dict[str, int]:
+    """What a replay has before it."""
+    script = peer.program.script
+    calls = sum([isinstance(entry, Ran) for entry in script])
+    return {"replayed_calls": calls, "replayed_bytes": sum(map(content_bytes, script))}
+
+
 class Life(LoggedRuntime):
     """One incarnation of one actor."""
 
@@ -159,6 +166,8 @@ class Life(LoggedRuntime):
         self.recalled = False
         self.fault = ""
         self.careful_calls = CAREFUL_CALLS
+        self.amounts: dict[str, int] = {}
+        """How much there was to catch up with."""
         self.is_task = False
         self.reached_at = 0.0
         self.cancelled = CancelledCalls(self)
@@ -293,6 +302,7 @@ class Life(LoggedRuntime):
             )
         self.restored_at = time.monotonic()
         self.last_call = peer.program.last_call
+        self.amounts |= _amounts(peer)
         durability = peer.durability
         self.process.has_unflushed = lambda: durability.has_unflushed
         self.process.has_call = lambda: self.call is not None and self.call is not self.latest
@@ -364,7 +374,9 @@ class Life(LoggedRuntime):
     def _restore_state(self, effect: effects.RestoreState) -> None:
         assert self.process.store is not None
         with saving(self):
-            self.program.restore(unpack_state(effect.state, self.process.store.chunks))
+            content = unpack_state(effect.state, self.process.store.chunks)
+            self.program.restore(content)
+            self.amounts["restored_bytes"] = len(content)
         self.program.note_restored(effect.state)
 
     def _on_captured(self, event: object, chunks: Mapping[bytes, Buffer]) -> None:
@@ -428,7 +440,7 @@ class Life(LoggedRuntime):
             self.process.control(
                 COORDINATOR, recovered=address_of(self.id, self.incarnation), replayed=effect.replayed,
                 restore_ms=1e3 * (self.restored_at - self.began_at), replay_ms=1e3 * (now - self.restored_at),
-                pid=os.getpid(),
+                pid=os.getpid(), **self.amounts,
             )  # fmt: skip
 
     # a call that kills its process every time

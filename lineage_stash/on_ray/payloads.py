@@ -259,6 +259,21 @@ def name_of(wrapped: bytes) -> str:
     return _named(payload, HEAD_STARTS + payload[1])[0]
 
 
+def head_of(payload: bytes) -> str | None:
+    """What an opaque payload says of itself: a call its method and the types of its arguments; None of a plain one."""
+    if not payload or payload[0] != OPAQUE:
+        return None
+    return payload[HEAD_STARTS : HEAD_STARTS + payload[1]].decode(errors="replace")
+
+
+def pickle_in(reply: bytes) -> memoryview:
+    """The pickle in an opaque value, without the buffers beside it."""
+    body = _rest(reply, HEAD_STARTS + reply[1])
+    length, count = _LENGTHS.unpack_from(body)
+    lower = _LENGTHS.size + count * _LENGTH.size
+    return body[lower : lower + length]
+
+
 def spell(method: str, returns: int | str) -> str:
     """A method, and how many values it returns."""
     return method if returns == 1 else f"{method}{RETURNS}{returns}"

@@ -23,8 +23,10 @@ import ray
 from lineage_stash import codec
 from lineage_stash.core.events import FlushDue, Suspected
 from lineage_stash.core.ids import Incarnation, PeerId
+from lineage_stash.core.peer import Peer
 from lineage_stash.core.policy import Policy
 from lineage_stash.on_ray import payloads
+from lineage_stash.on_ray.answers import LOOK, answer
 from lineage_stash.on_ray.control_plane import ControlPlane
 from lineage_stash.on_ray.links import NUMBER_BYTES, Kind, Link, Links
 from lineage_stash.on_ray.mail import SELDOM_PING_S, Mail
@@ -304,6 +306,8 @@ class Process:
             link.send(Kind.CONTROL, json.dumps({"tally": self.tally.now()}).encode())
         elif "look" in said and self.on_look is not None:
             self.on_look(link, said)
+        elif LOOK in said and self.shell is not None and isinstance(self.shell.machine, Peer):
+            link.send(Kind.CONTROL, json.dumps(answer(self.shell.machine, self.shell.level, said)).encode())
         elif self.on_control is not None:
             self.on_control(link, said)
 

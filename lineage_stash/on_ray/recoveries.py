@@ -22,6 +22,9 @@ from lineage_stash.shell import Shell, address_of
 ORPHANED = "it depends on lineage that nobody holds: more nodes failed at once than max_failures allows"
 """Why somebody who lives is rolled back."""
 
+AMOUNTS = ("replayed_calls", "replayed_bytes", "restored_bytes")
+"""What a new life says of the work that it took to catch up."""
+
 PHASES = ("detect", "gather", "settle", "start", "restore", "replay")
 
 
@@ -119,6 +122,7 @@ class Recoveries:
         took = time.monotonic() - record.pop("decided")
         record["pid"] = said["pid"]
         record["replayed"] = said["replayed"]
+        record |= {name: said[name] for name in AMOUNTS if name in said}
         record["start_ms"] = max(0.0, 1e3 * took - said["restore_ms"] - said["replay_ms"])
         record["restore_ms"] = said["restore_ms"]
         record["replay_ms"] = said["replay_ms"]

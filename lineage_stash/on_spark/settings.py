@@ -13,20 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lineage_stash.java import opened_flags
 from lineage_stash.on_ray import outsiders
 from lineage_stash.on_ray.outsiders import Resources
 from lineage_stash.on_spark import processes
-
-OPENED = {
-    "java.base": (
-        "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util",
-        "java.util.concurrent", "java.util.concurrent.atomic", "java.math", "java.text", "sun.nio.ch", "sun.nio.cs",
-        "sun.security.action", "sun.util.calendar",
-    ),
-    "java.sql": ("java.sql",),
-}  # fmt: skip
-"""The packages that Spark, Arrow and RayDP reach into. Where one is closed to them, `from_spark` kills the executor's
-JVM, and the next action never ends."""
 
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
@@ -124,16 +114,9 @@ def all_configs(settings: Settings, application: str, log: Path, *, progress: bo
     }
     configs |= {key: _text(value) for key, value in settings.configs.items()}
     for key, part in PARTS.items():
-        ours = f"{processes.marks(application, part)} {opened_flags()}"
+        ours = f"{processes.marks(application, part)} {' '.join(opened_flags())}"
         configs[key] = f"{ours} {settings.configs.get(key, '')}".strip()
     return configs
-
-
-def opened_flags() -> str:
-    """The Java options that open those packages."""
-    return " ".join(
-        f"--add-opens={module}/{package}=ALL-UNNAMED" for module, packages in OPENED.items() for package in packages
-    )
 
 
 def own_paths() -> list[str]:

@@ -68,15 +68,15 @@ class FileHeader(NamedTuple):
 class OpenFile:
     """A file of a replica; what is in it is at `[0, size)`, whatever was set aside behind that."""
 
-    def __init__(self, path: Path, *, flags: int = 0) -> None:
+    def __init__(self, path: Path, *, flags: int = os.O_RDWR) -> None:
         self.path = path
         self.size = 0
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+        self.descriptor = os.open(path, os.O_CLOEXEC | flags, 0o644)
 
     @classmethod
     def begin(cls, path: Path) -> "OpenFile":
         """A new file, which gets this name when it is finished."""
-        return cls(path.with_name(path.name + UNFINISHED), flags=os.O_CREAT | os.O_TRUNC)
+        return cls(path.with_name(path.name + UNFINISHED), flags=os.O_RDWR | os.O_CREAT | os.O_TRUNC)
 
     @property
     def length(self) -> int:

@@ -27,19 +27,11 @@ class Needed(NamedTuple):
     segments: tuple[int, ...]
 
 
-class Folder:
-    """A folder that nobody else uses for as long as it is open."""
+class Layout:
+    """The names of a folder's files, and which of them are needed; changes nothing."""
 
-    def __init__(self, path: Path, *, expect_existing: bool) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        if expect_existing and not any(map(FILE_NAME.fullmatch, os.listdir(path) if path.exists() else ())):
-            raise StoreEmptied(path)
-        _make(path)
-        self._lock = _lock(path)
-
-    def close(self) -> None:
-        """Let others in."""
-        os.close(self._lock)
 
     def file(self, kind: str, number: int) -> Path:
         """The path of a file."""
@@ -59,6 +51,25 @@ class Folder:
                 raise StoreDamaged(self.file(SEGMENT, number), 0, "it is not there")
         return Needed(first if states else None, segments)
 
+    def _numbers(self, kind: str) -> list[int]:
+        names = [FILE_NAME.fullmatch(name) for name in os.listdir(self.path)]
+        return [int(name[1]) for name in names if name is not None and name[2] == kind]
+
+
+class Folder(Layout):
+    """A folder that nobody else uses for as long as it is open."""
+
+    def __init__(self, path: Path, *, expect_existing: bool) -> None:
+        super().__init__(path)
+        if expect_existing and not any(map(FILE_NAME.fullmatch, os.listdir(path) if path.exists() else ())):
+            raise StoreEmptied(path)
+        _make(path)
+        self._lock = _lock(path)
+
+    def close(self) -> None:
+        """Let others in."""
+        os.close(self._lock)
+
     def leftovers(self, needed: Needed) -> list[Path]:
         """What a compaction that was cut short has left."""
         old = [self.file(STATE, number) for number in self._numbers(STATE) if number != needed.state]
@@ -71,10 +82,6 @@ class Folder:
         sync_folder(self.path)
         for path in paths:
             os.unlink(path)
-
-    def _numbers(self, kind: str) -> list[int]:
-        names = [FILE_NAME.fullmatch(name) for name in os.listdir(self.path)]
-        return [int(name[1]) for name in names if name is not None and name[2] == kind]
 
 
 def _make(path: Path) -> None:

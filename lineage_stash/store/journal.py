@@ -16,7 +16,7 @@ from contextlib import ExitStack
 
 from lineage_stash.store.faults import StoreDamaged, StoreForeign
 from lineage_stash.store.files import SEGMENT, STATE, FileHeader, OpenFile, read_file_header
-from lineage_stash.store.folder import FIRST_NUMBER, Folder, Needed
+from lineage_stash.store.folder import FIRST_NUMBER, Folder, Layout, Needed
 from lineage_stash.store.groups import Group, Kind, Record
 from lineage_stash.store.segment import Segment, SegmentReading, state_groups
 
@@ -115,30 +115,45 @@ def open_journal(folder: Folder, identity: str | None, replay: Replay) -> Journa
             needed = Needed(None, (FIRST_NUMBER,))
             full: list[OpenFile] = []
         else:
-            opening = _Opening(folder, identity, replay, undo)
-            needed, full, current = opening.read(needed)
+            opening = _Opening(folder, identity, replay, undo, os.O_RDWR)
+            needed, full, current = opening.resume(needed)
         folder.remove(folder.leftovers(needed))
         undo.pop_all()
     return Journal(folder, full, current)
 
 
+def look_through(folder: Layout, replay: Replay, undo: ExitStack) -> None:
+    """Hand everything that was committed to `replay`, and leave the files as they are, open until `undo` is called."""
+    needed = folder.needed()
+    if needed is not None:
+        _Opening(folder, None, replay, undo, os.O_RDONLY).read(needed)
+
+
 class _Opening:
     """What is read while a folder is opened; all files are closed again if that fails."""
 
-    def __init__(self, folder: Folder, identity: str | None, replay: Replay, undo: ExitStack) -> None:
+    def __init__(
+        self, folder: Layout, identity: str | None, replay: Replay, undo: ExitStack, flags: int
+    ) -> None:  # fmt: skip
         self._folder = folder
         self._identity = identity
         self._replay = replay
         self._undo = undo
+        self._flags = flags
 
-    def read(self, needed: Needed) -> tuple[Needed, list[OpenFile], Segment]:
-        """The files that are needed, those of them that are full, and the segment to go on with."""
+    def read(self, needed: Needed) -> "tuple[list[OpenFile], list[SegmentReading], SegmentReading | None]":
+        """The state file if there is one, the segments, and one that was made ready and not used; changes nothing."""
         full = [] if needed.state is None else [self._read_state(needed.state)]
         readings = [self._read_segment(number) for number in needed.segments]
         unused = _last_if_unused(readings)
         _check_chain(self._folder, readings)
         for reading in readings:
             reading.file.size = reading.upper
+        return full, readings, unused
+
+    def resume(self, needed: Needed) -> tuple[Needed, list[OpenFile], Segment]:
+        """The files that are needed, those of them that are full, and the segment to go on with."""
+        full, readings, unused = self.read(needed)
         last = readings.pop()
         full += [reading.file for reading in readings]
         current = Segment(last.file, last.header, last.upper)
@@ -160,7 +175,7 @@ class _Opening:
         return reading
 
     def _open(self, kind: str, number: int) -> tuple[OpenFile, FileHeader]:
-        file = OpenFile(self._folder.file(kind, number))
+        file = OpenFile(self._folder.file(kind, number), flags=self._flags)
         self._undo.callback(file.close)
         header = read_file_header(file, kind, number)
         if self._identity is None:
@@ -177,7 +192,7 @@ def _last_if_unused(readings: list[SegmentReading]) -> SegmentReading | None:
     return None
 
 
-def _check_chain(folder: Folder, readings: list[SegmentReading]) -> None:
+def _check_chain(folder: Layout, readings: list[SegmentReading]) -> None:
     for reading in readings[:-1]:
         if not reading.is_continued:
             finding = "it ends here and does not say so, but the next segment was written to"

@@ -37,7 +37,7 @@ def test_table_has_every_phase_in_milliseconds() -> None:
     lines = capture.get().splitlines()
     (head,) = (line for line in lines if "when" in line)
     (row,) = (line for line in lines if ONE.peer in line)
-    assert head.split()[4:] == ["detect", "gather", "settle", "start", "restore", "replay", "total", "replayed", "host"]
+    assert head.split()[5:] == ["detect", "gather", "settle", "start", "restore", "replay", "total", "replayed", "host"]
     assert row.split()[-10:] == ["1", "12", "3", "4", "15", "107", "142", "13", "a", "spare"]
     assert "closed by the other side" in row
     assert show.when(ONE.noticed_at) in row

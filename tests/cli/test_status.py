@@ -91,7 +91,7 @@ def test_row_tells_where_the_present_life_is_and_how_often_it_was_recovered(plan
     plane.decide(2, (ACTOR, 2))
     plane.recover(ACTOR, 2, round_=2)
     row = status.peer_status(PeerId(ACTOR), read(plane), frozenset((f"{ACTOR}@2",)))
-    assert row == PeerStatus(ACTOR, "actor", "Counter", NODE, "192.0.2.7", 3, 2, 1, State.ALIVE)
+    assert row == PeerStatus(ACTOR, "actor", "Counter", NODE, "192.0.2.7", 3, 2, 1, State.ALIVE, run=DRIVER)
 
 
 def test_services_that_do_not_answer_are_down_and_say_why(plane: MemoryPlane) -> None:
