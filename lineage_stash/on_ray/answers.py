@@ -18,7 +18,7 @@ from lineage_stash.store.contract import Level
 LOOK = "look"
 """The word that a question begins with."""
 
-FIGURES, CALLS, REPLIES, PARCELS = "figures", "calls", "replies", "parcels"
+FIGURES, FLOWS, CALLS, REPLIES, PARCELS = "figures", "flows", "calls", "replies", "parcels"
 
 PAGE_BYTES = 4 * 1024 * 1024
 """About how much of payloads one answer brings; the rest is asked for again."""
@@ -58,6 +58,8 @@ def answer(peer: Peer, level: Level, asked: dict[str, Any]) -> dict[str, Any]:
     what = asked[LOOK]
     if what == FIGURES:
         return {FIGURES: figures_of(peer, level)}
+    if what == FLOWS:
+        return {FIGURES: figures_of(peer, level), FLOWS: flows_of(peer)}
     other = peer.counterparts.get(PeerId(asked["peer"]))
     if other is None:
         return {what: []}
@@ -88,6 +90,12 @@ def figures_of(peer: Peer, level: Level) -> Figures:
         is_held_back=program.held_back is not None,
         level=level.name.lower(),
     )
+
+
+def flows_of(peer: Peer) -> list[tuple[PeerId, int]]:
+    """Whom a peer has called, and how often, former lives included."""
+    called = [(other.peer, int(other.outbox.calls.upper)) for other in peer.counterparts.values()]
+    return [(callee, calls) for callee, calls in called if calls]
 
 
 def _page(kept: dict[int, bytes] | Backlog, lower: int, upper: int) -> list[tuple[int, str]]:

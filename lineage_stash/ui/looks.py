@@ -1,0 +1,47 @@
+"""Looks at live peers: how far each is, what it keeps, and whom it has called, each asked for its own.
+
+One that is stopped, or too busy to answer while people wait, is shown without figures.
+"""
+
+import json
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from lineage_stash.cli.asking import NoAnswer, ask
+from lineage_stash.cli.figures import ASKED_AT_ONCE, WITHIN_S
+from lineage_stash.cli.records import Records
+from lineage_stash.core.ids import PeerId
+from lineage_stash.on_ray.answers import FIGURES, FLOWS, LOOK, Figures
+from lineage_stash.on_ray.links import Kind
+
+
+class Look(NamedTuple):
+    """What one peer said."""
+
+    figures: Figures
+    called: dict[PeerId, int]
+    """How often it has called whom."""
+
+
+def look_at(peers: Iterable[PeerId], records: Records, own_node: str) -> dict[PeerId, Look]:
+    """Ask some peers, without those who do not answer."""
+    asked = list(peers)
+    with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+        found = pool.map(lambda peer: _ask(peer, records, own_node), asked)
+        return {peer: look for peer, look in zip(asked, found, strict=True) if look is not None}
+
+
+def _ask(peer: PeerId, records: Records, own_node: str) -> Look | None:
+    place = records.places.get(records.address(peer))
+    if place is None or records.secret is None:
+        return None
+    question = json.dumps({LOOK: FLOWS}).encode()
+    try:
+        body, _ = ask(place.address_from(own_node), records.secret, Kind.CONTROL, question, within_s=WITHIN_S)
+    except NoAnswer:
+        return None
+    said = json.loads(body)
+    if FIGURES not in said:
+        return None
+    return Look(Figures(*said[FIGURES]), {PeerId(callee): calls for callee, calls in said[FLOWS]})
