@@ -1,7 +1,7 @@
 """The facts of a cluster that is gone, from the files that its store has left on this machine's disks.
 
-There are logs, checkpoints and lives, and so who called whom, and causes. What was only in the control plane went with
-the cluster: names, nodes and processes, and when something was recovered.
+There are logs, checkpoints and lives, and so who called whom, and causes; on the machine where the coordinator was,
+recoveries too. What was only in the control plane went with the cluster: names, nodes and processes.
 """
 
 import re
@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from lineage_stash.cli.logs import LogView
+from lineage_stash.cli.records import Recovery, in_order, left_recoveries
 from lineage_stash.cli.runs import run_of
 from lineage_stash.cli.sources import FolderSource, NotFound, Source, find_replicas, newest
 from lineage_stash.cli.status import bytes_of
 from lineage_stash.core.entry import Ran
 from lineage_stash.core.ids import PeerId
 from lineage_stash.store.contract import Item
-from lineage_stash.ui.facts import NO_FIGURES
+from lineage_stash.ui.facts import NO_FIGURES, recovery_facts
 from lineage_stash.ui.live import first_line, log_facts, past_facts
 from lineage_stash.ui.server import Facts, NotThere
 
@@ -28,8 +29,8 @@ ACTOR = re.compile(r".*/(?P<class_name>[^/]+?)-\d+(?:-\d+)*")
 PROMISE = "The cluster is gone. This is what its store has left: nothing is running, and nothing is changed by looking."
 
 NO_RECOVERIES = (
-    "When something was recovered was on record in the cluster, and is gone with it. How often, the files still say: "
-    "it is the life of each peer in the overview."
+    "There is no file of recoveries beside the store: nothing has failed, or the coordinator was on another machine. "
+    "How often a peer was recovered is in the overview."
 )
 
 
@@ -63,8 +64,15 @@ class FinishedRun:
         return self._read(lambda source: past_facts(source, call))
 
     def recovery(self, wanted: str) -> Facts:
-        """There is none on record."""
-        raise NotThere(f"{wanted}: {NO_RECOVERIES}")
+        """One recovery, with what the log says of it."""
+        facts = self.facts()
+        found = next((one for one in facts["recoveries"] if one["id"] == wanted), None)
+        if found is None:
+            raise NotThere(f"there is no recovery {wanted}")
+        item = self._source.item(found["peer"])
+        began = {} if item is None else dict(item.segments)
+        affected = [flow["caller"] for flow in facts["flows"] if flow["callee"] == found["peer"]]
+        return {"history_ends": began.get(found["incarnation"]), "affected": affected}
 
     def _read(self, ask: Callable[[Source], Facts]) -> Facts:
         with self._lock:
@@ -95,7 +103,7 @@ class FinishedRun:
             "phase": None,
             "peers": peers,
             "flows": [flow for peer in items for flow in self._flows_into(peer)],
-            "recoveries": [],
+            "recoveries": [recovery_facts(one) for one in self._recoveries(replicas) if PeerId(one.peer) in items],
             "no_recoveries": NO_RECOVERIES,
             "under_way": [],
             "totals": {
@@ -105,6 +113,10 @@ class FinishedRun:
             },
             "reads_logs": True,
         }  # fmt: skip
+
+    def _recoveries(self, replicas: list[Path]) -> tuple[Recovery, ...]:
+        folders = sorted({replica.parent for replica in replicas})
+        return in_order(one for folder in folders for one in left_recoveries(folder))
 
     def _flows_into(self, peer: PeerId) -> list[Facts]:
         """Who has called a peer, and how often."""

@@ -110,8 +110,7 @@ class LiveCluster:
 
         def ask(source: ClusterSource) -> Facts:
             whole = tell(find_recovery(source.records, wanted), source.records, source)
-            return {"history_ends": whole.history_ends, "affected": list(whole.affected), "gone": list(whole.gone),
-                    "former": whole.former._asdict(), "present": whole.present._asdict()}  # fmt: skip
+            return {"history_ends": whole.history_ends, "affected": list(whole.affected)}
 
         return self._read(ask)
 

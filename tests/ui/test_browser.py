@@ -327,6 +327,9 @@ def test_files_of_a_run_that_is_over_are_opened(
         assert browser.one("#promise").text.startswith("Files.")
         keys = "return [...document.querySelectorAll('.graph .arrow')].map((arrow) => arrow.dataset.key)"
         assert f"{splitter}→{victim}" in browser.run(keys)
+        show(browser, "3", "timeline")
+        browser.press("n")
+        browser.until(lambda: len(browser.all(".waterfall li")) == len(PHASES), "its recovery, from the files too")
         browser.run("location.hash = arguments[0]", f"view=causes&call={splitter}:3")
         browser.until(lambda: browser.all(".past .cause.root"), "the past of a call, from files")
 

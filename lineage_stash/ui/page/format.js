@@ -64,4 +64,6 @@ export const runOf = (peer) => peer.split("/", 1)[0];
 
 export const natural = new Intl.Collator("en", { numeric: true }).compare;
 
-export const plural = (number, word) => `${number.toLocaleString("en")} ${word}${number === 1 ? "" : "s"}`;
+export const many = (number, one, several) => `${count(number)} ${number === 1 ? one : several}`;
+
+export const plural = (number, word) => many(number, word, `${word}s`);

@@ -15,6 +15,7 @@ const KEYS = [
   ["timeline", [
     ["+ −, wheel", "zoom in and out"],
     ["← →, drag", "earlier, later"],
+    ["Shift and wheel", "up and down through the lanes"],
     ["n p", "the next recovery, the previous one"],
     ["0", "everything"],
   ]],

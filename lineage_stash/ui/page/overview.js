@@ -29,8 +29,8 @@ function tiles(facts) {
       : tile("Uncommitted", count(totals.lag), totals.lag_most ? `most: ${title(totals.lag_most, facts)}` : "all is durable", ""),
     files ? null : tile("Stash", bytes(totals.stash_bytes_most), `the fullest; cap ${bytes(totals.stash_cap_bytes)}`,
       fullest > 0.8 ? "bad" : fullest > 0.5 ? "warn" : ""),
-    tile("Recoveries", facts.recoveries.length, last ? `last ${files ? "" : `${ago(facts.at - last.noticed_at)} `}in ${duration(last.total_ms)}` : "nothing has failed", "", "timeline"),
-    tile("Replicas", `${up}/${replicas.length}`, `durability ${facts.durability ?? "–"}`, up === replicas.length ? "good" : "bad", "replicas"));
+    tile("Recoveries", facts.recoveries.length, last ? `last ${files ? "" : `${ago(facts.at - last.noticed_at)} `}in ${duration(last.total_ms)}` : facts.no_recoveries.split(/[.:]/)[0], "", "timeline"),
+    tile("Replicas", `${up}/${replicas.length}`, files ? "folders that were read" : `durability ${facts.durability ?? "–"}`, up === replicas.length ? "good" : "bad", "replicas"));
 }
 
 function tile(name, value, text, level, place = null, picture = null) {
@@ -51,7 +51,7 @@ export function recentPanel(facts) {
         "data-peer-of": one.peer },
       h("span", { class: "name" }, h("b", {}, title(one.peer, facts)), h("span", { class: "soft" },
         `life ${one.incarnation}, ${facts.source.live ? ago(facts.at - one.noticed_at) : ""}`), h("span", { class: "grow" }), h("b", {}, duration(one.total_ms))),
-      phaseBar(one, longest)))) : h("p", { class: "empty" }, "Nothing has failed so far."));
+      phaseBar(one, longest)))) : h("p", { class: "empty" }, facts.no_recoveries));
 }
 
 export const overview = {

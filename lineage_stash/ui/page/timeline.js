@@ -2,7 +2,7 @@
 
 import { go, show } from "./app.js";
 import { h } from "./dom.js";
-import { bytes, clock, count, duration, moment, natural } from "./format.js";
+import { bytes, clock, duration, many, moment, natural } from "./format.js";
 import { indexed, title } from "./peers.js";
 import { MEANINGS, legend, spans } from "./phases.js";
 import { around, extent, moved, scaleOf, ticks, zoomed } from "./scale.js";
@@ -130,7 +130,7 @@ function details(one, facts) {
     h("div", { class: "facts" },
       h("dl", { class: "figures" },
         [["noticed", `${moment(one.noticed_at)}: ${one.reason}`], ["back after", h("b", {}, duration(one.total_ms))], ["round", one.round],
-          ["replayed", [`${count(one.replayed)} entries`, one.replayed_calls ? `${count(one.replayed_calls)} calls` : "", one.restored_bytes ? `after a checkpoint of ${bytes(one.restored_bytes)}` : ""].filter(Boolean).join(", ")], ["in", [one.host, one.pid ? `process ${one.pid}` : ""].filter(Boolean).join(", ")],
+          ["replayed", [many(one.replayed, "entry", "entries"), one.replayed_calls ? many(one.replayed_calls, "call", "calls") : "", one.restored_bytes ? `after a checkpoint of ${bytes(one.restored_bytes)}` : ""].filter(Boolean).join(", ")], ["in", [one.host, one.pid ? `process ${one.pid}` : ""].filter(Boolean).join(", ")],
           ["peer", h("button", { class: "link mono", "data-peer": one.peer }, one.peer)]]
           .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
         affected(one, facts),
@@ -237,7 +237,9 @@ export const timeline = {
     if (chosen === seen.focused) return;
     seen.focused = chosen;
     const one = latest.recoveries.find((other) => other.id === chosen);
-    if (one) lookAt(around(one));
+    if (!one) return;
+    main.querySelector(".chart .recovery.chosen")?.scrollIntoView({ block: "nearest" });
+    lookAt(around(one));
   },
 
   key(event, state) {
