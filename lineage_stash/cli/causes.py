@@ -5,7 +5,8 @@ past ends: a script without a log, a prefix that a checkpoint covers, a partitio
 cause to its effect:
 
 - *called*: the effect is a call that was made by the cause. The log of a script says so itself. That of an actor does
-  not: told is the last that was known of the caller when the call ran, so that it was made then or shortly before.
+  not, but two things are known: how far its log was when the call came, where that was not committed yet, and where in
+  it something came back from the callee. So the cause is the last call before both; the true one may be a little older.
 - *order*: the effect ran right after the cause in the same log, and may depend on the state that this left.
 - *heard*: a reply or a value came, and with it all that its sender depended on: up to there its log is the past.
 - *read*: the effect was given a partition of a Spark stage.
@@ -31,6 +32,9 @@ MOST_DETAILS = 24
 
 MOST_OF_A_CALL = 512
 """Entries of one call that are looked at."""
+
+LOOKED_THROUGH = 2048
+"""Entries of a caller that are looked through for what it had heard of its callee."""
 
 MOST_OF_A_SCRIPT = 50_000
 """Entries of a script that are looked through for a call."""
@@ -100,6 +104,11 @@ class _Place(NamedTuple):
     peer: PeerId
     below: int
     made: CallId | None = None
+    """The call that was made there, if that is what it is about."""
+    ran_at: int = 0
+    """Where that call ran."""
+    since: int = 0
+    """What was known of the caller before: from where on to look."""
 
 
 def find(source: Source, what: str) -> tuple[PeerId, int]:
@@ -196,6 +205,8 @@ class _Walk:
         made = _made_at(view, cause.made) if cause.made is not None and "/" not in view.peer else None
         if made is not None:
             return self._step(view, made)
+        if cause.made is not None:
+            cause = cause._replace(below=_made_below(view, cause, cause.made.callee))
         if cause.below == UNNAMED:
             return _Step(_end(cause.peer, f"{cause.peer}, somewhere in what it had committed by then"), ())
         if cause.below <= view.base:
@@ -221,12 +232,12 @@ class _Walk:
         given = [f"was given {value_in_words(value)}" for value in values]
         node = Node(f"{view.peer}:{begin}", "call", view.peer, begin, text, described.call, (*given, *details))
         partitions = [found for value in values if (found := partition_in(value)) is not None]
-        below = dict(ran.needs).get(ran.caller) or _known_of(view, begin, ran.caller)
-        made = CallId(ran.caller, view.peer, ran.seqno)
+        below, since = dict(ran.needs).get(ran.caller, UNNAMED), _known_of(view, begin, ran.caller)
+        made = _Place(ran.caller, below, CallId(ran.caller, view.peer, ran.seqno), begin, since)
         return _Step(node, (
-            (CALLED, _Place(ran.caller, below, made)),
+            (CALLED, made),
             *((GIVEN, _partition_node(found)) for found in partitions),
-            *_heard([entry for _, entry in entries], {ran.caller: below}),
+            *_heard([entry for _, entry in entries], {ran.caller: max(below, since)}),
             *(((ORDER, _Place(view.peer, begin)),) if begin > 0 else ()),
         ))  # fmt: skip
 
@@ -269,6 +280,19 @@ def _known_of(view: LogView, begin: int, caller: PeerId) -> int:
         if upper is not None:
             return upper
     return UNNAMED
+
+
+def _made_below(view: LogView, place: _Place, callee: PeerId) -> int:
+    """Below which index of its log an actor has made a call: before it knew that the call had run."""
+    begin = place.since if place.since else view.base
+    for index, _, entry in view.entries(begin, begin + LOOKED_THROUGH):
+        if place.below != UNNAMED and index >= place.below:
+            break
+        if any(peer == callee and upper > place.ran_at for peer, upper in entry.needs):
+            return index
+    if place.below == UNNAMED and begin + LOOKED_THROUGH >= view.upper:
+        return view.upper
+    return place.below or place.since
 
 
 def _made_at(view: LogView, made: CallId) -> int | None:

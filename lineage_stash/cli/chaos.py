@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lineage_stash.cli.cluster import Cluster
-from lineage_stash.cli.records import Records, read
+from lineage_stash.cli.records import Records, read, read_recoveries
 from lineage_stash.cli.runs import run_of
 from lineage_stash.cli.status import State, state_of
 from lineage_stash.core.ids import Incarnation, PeerId
@@ -20,6 +20,9 @@ from lineage_stash.testing.killer import Kill, Killer
 
 BACK_WITHIN_S = 60.0
 """How long the last of those who were killed may take to be back: a node that is lost takes seconds."""
+
+ON_RECORD_WITHIN_S = 10.0
+"""A life is there before it has caught up, and on record only after that."""
 
 LOOK_S = 0.1
 OF_RAY = b"ray::"
@@ -103,9 +106,22 @@ def wait_for(cluster: Cluster, killed: list[Kill]) -> tuple[str, ...]:
     deadline = time.monotonic() + BACK_WITHIN_S
     while missing := _missing(read(cluster.plane), lives):
         if time.monotonic() > deadline:
-            break
+            return missing
         time.sleep(LOOK_S)
-    return missing
+    _wait_for_records(cluster, lives)
+    return ()
+
+
+def _wait_for_records(cluster: Cluster, lives: list[tuple[PeerId, Incarnation]]) -> None:
+    """Give the coordinator time to put on record what it has seen; it may have died, and then it cannot."""
+    deadline = time.monotonic() + ON_RECORD_WITHIN_S
+
+    def are_on_record() -> bool:
+        found = read_recoveries(cluster.plane)
+        return all(any(one.peer == peer and one.incarnation > life for one in found) for peer, life in lives)
+
+    while not are_on_record() and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
 
 
 def _missing(records: Records, lives: list[tuple[PeerId, Incarnation]]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The doctor's judgements about a machine: Spark's parts, Java's flags, clock, memory, ports. Nothing is measured here."""
+"""The doctor's judgements about a machine: Spark's parts, Java's flags, clock, memory, ports. No measuring."""
 
 from packaging.specifiers import SpecifierSet
 

@@ -12,7 +12,8 @@ from lineage_stash.core.entry import Ran
 from lineage_stash.core.ids import FIRST_INCARNATION, Epoch, Index, PeerId, Seqno
 from lineage_stash.on_ray.links import NUMBER_BYTES, TICKET, Kind
 from lineage_stash.on_ray.registry import replica_name
-from lineage_stash.store.contract import Append, PutCheckpoint
+from lineage_stash.store.bodies import Place
+from lineage_stash.store.contract import Append, Found, PutCheckpoint, Reply
 from lineage_stash.store.replica import FIRST_EPOCH, Replica
 from lineage_stash.wire.connection import Connection
 from lineage_stash.wire.loop import Loop
@@ -54,10 +55,19 @@ def serving(folder: Path, replica: Replica) -> Iterator[str]:
         assert kind == Kind.ASK
         _, epoch, _ = TICKET.unpack_from(body)
         reply = replica.handle(codec.decode(body[TICKET.size :]), Epoch(epoch))
-        link.send(Kind.ANSWER, body[:NUMBER_BYTES] + codec.encode(reply))
+        link.send(Kind.ANSWER, body[:NUMBER_BYTES] + codec.encode(_with_bodies(reply)))
 
     with listening(folder, answer) as address:
         yield address
+
+
+def _with_bodies(reply: Reply) -> Reply:
+    """An answer with what of it is in files."""
+    if not isinstance(reply, Found):
+        return reply
+    return reply._replace(spans=tuple(
+        span._replace(body=span.body.read()) if isinstance(span.body, Place) else span for span in reply.spans
+    ))  # fmt: skip
 
 
 class Store:

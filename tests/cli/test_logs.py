@@ -1,5 +1,6 @@
 """Logs and causes in words, from files that a store has left; what is damaged, truncated or missing is one line."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from lineage_stash import codec
 from lineage_stash.cli import causes
 from lineage_stash.cli.logs import LogView, read_log
-from lineage_stash.cli.sources import FolderSource, NotFound, just_before
+from lineage_stash.cli.records import read
+from lineage_stash.cli.sources import ClusterSource, FolderSource, NotFound, just_before
 from lineage_stash.cli.words import call_in_words, partition_in, reading_in_words, value_in_words
 from lineage_stash.core.batch import Range
 from lineage_stash.core.checkpoint import CallsTo, Checkpoint
@@ -18,6 +20,8 @@ from lineage_stash.on_ray import payloads
 from lineage_stash.store.contract import Append, PutCheckpoint, Truncate
 from lineage_stash.store.disk import DiskReplica
 from lineage_stash.store.looking import FolderView
+from tests.cli.listeners import serving
+from tests.cli.planes import ALIVE, NODE, MemoryPlane
 
 FRONT, STORE, DRIVER = PeerId("driver-1/Front-1"), PeerId("driver-1/Store-1"), PeerId("driver-1")
 FIRST = ((FIRST_INCARNATION, Index(0)),)
@@ -198,3 +202,48 @@ def test_words_show_plain_values_and_the_types_of_others() -> None:
     assert reading_in_words(payloads.pack_value(3)) == "observed 3"
     assert just_before(PeerId("b")) < "b"
     assert just_before(PeerId("b")) > "a/anything"
+
+
+CALLS = 1_000_000
+LONGEST_ANSWER_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def million(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a replica with a log of a million calls of two callers, none of it truncated."""
+    folder = tmp_path_factory.mktemp("million") / "replica-0"
+    replica = DiskReplica(folder, identity="store/replica-0")
+    payload, per_span = add(1), 500
+    frames = []
+    for lower in range(0, CALLS, per_span):
+        entries = tuple(
+            Ran(DRIVER, Seqno(index // 2), payload, 0, ()) if index % 2 else Ran(FRONT, Seqno(index // 2), None, 0, ())
+            for index in range(lower, lower + per_span)
+        )
+        span = codec.pack_span(Range(STORE, FIRST_INCARNATION, Index(lower), entries))
+        body = span.body if isinstance(span.body, bytes) else b"".join(span.body)
+        frames.append(codec.encode(Append((span._replace(body=body),), (), (), (), False)))
+    for start in range(0, len(frames), 100):
+        replica.handle_all(frames[start : start + 100])
+    replica.close()
+    return folder
+
+
+def test_answers_about_a_run_of_a_million_calls_take_less_than_a_second(million: Path, tmp_path: Path) -> None:
+    plane = MemoryPlane()
+    plane.add_services()
+    view = FolderView(million)
+    with serving(tmp_path, view.replica) as address:
+        plane.listen("replica-0", address)
+        plane.create(STORE)
+        for source in (FolderSource([million]), ClusterSource(read(plane), plane, NODE, ALIVE)):  # type: ignore[arg-type]
+            for ask in (
+                lambda source: read_log(source, STORE, tail=100),
+                lambda source: read_log(source, STORE, lower=400_000, upper=400_100),
+                lambda source: causes.past_of(source, f"{STORE}:{CALLS - 1}"),
+                lambda source: causes.past_of(source, f"{DRIVER}->{STORE}#123456"),
+            ):
+                began = time.monotonic()
+                ask(source)
+                assert time.monotonic() - began < LONGEST_ANSWER_S
+    view.close()
