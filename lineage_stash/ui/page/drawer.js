@@ -86,11 +86,11 @@ function logOf(id, facts) {
   if (!logs.asked) askForLog(id);
   const [first] = logs.pages;
   return h("section", { "data-key": "log", class: "log" },
-    h("h3", {}, "log, newest last", h("span", { class: "grow" }), h("button", { class: "link", "data-newest": id }, "newest")),
+    h("h3", {}, "log, newest first", h("span", { class: "grow" }), h("button", { class: "link", "data-newest": id }, "newest")),
     logs.failure ? h("p", { class: "empty" }, logs.failure) : null,
-    first && logs.more ? h("button", { class: "link", "data-before": first.index, "data-of": id }, "earlier ones") : null,
-    h("ol", {}, logs.pages.map((entry) => h("li", { "data-key": String(entry.index) }, h("span", { class: "index" }, entry.index),
-      h("span", { class: "words", title: entry.text }, entry.text), entry.call ? h("button", { class: "link", "data-call": entry.call, "aria-label": `why ${entry.text}` }, "why") : null))));
+    h("ol", {}, [...logs.pages].reverse().map((entry) => h("li", { "data-key": String(entry.index) }, h("span", { class: "index" }, entry.index),
+      h("span", { class: "words", title: entry.text }, entry.text), entry.call ? h("button", { class: "link", "data-call": entry.call, "aria-label": `why ${entry.text}` }, "why") : null))),
+    first && logs.more ? h("button", { class: "link", "data-before": first.index, "data-of": id }, "earlier ones") : null);
 }
 
 document.addEventListener("click", (event) => {
