@@ -1,10 +1,14 @@
 """The command that shows everything in a browser."""
 
+import os
 from typing import Annotated
 
 import typer
 
 from lineage_stash.cli.options import AddressOption, FilesOption, fail
+
+AWAY = ("RAY_gcs_rpc_server_reconnect_timeout_s", "86400")
+"""After a minute without its control plane Ray ends the process, by default: just when somebody looks at the page."""
 
 
 def ui(
@@ -25,6 +29,7 @@ def ui(
     Prints the address to open, which has a key in it, and serves the page on this machine's loopback until Ctrl-C.
     With --storage it shows the files of a cluster that is gone.
     """
+    os.environ.setdefault(*AWAY)  # before Ray is loaded, which reads it then
     from lineage_stash.cli.cluster import NotJoined
     from lineage_stash.cli.sources import NotFound
     from lineage_stash.on_ray.control_plane import ControlPlaneAway

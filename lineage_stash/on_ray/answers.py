@@ -92,10 +92,12 @@ def figures_of(peer: Peer, level: Level) -> Figures:
     )
 
 
-def flows_of(peer: Peer) -> list[tuple[PeerId, int]]:
-    """Whom a peer has called, and how often, former lives included."""
-    called = [(other.peer, int(other.outbox.calls.upper)) for other in peer.counterparts.values()]
-    return [(callee, calls) for callee, calls in called if calls]
+def flows_of(peer: Peer) -> tuple[list[tuple[PeerId, int]], list[tuple[PeerId, int]]]:
+    """Whom a peer has called, and by whom it was called, and how often, former lives included."""
+    others = peer.counterparts.values()
+    called = [(other.peer, int(other.outbox.calls.upper)) for other in others]
+    callers = [(other.peer, int(other.inbox.received)) for other in others]
+    return [flow for flow in called if flow[1]], [flow for flow in callers if flow[1]]
 
 
 def _page(kept: dict[int, bytes] | Backlog, lower: int, upper: int) -> list[tuple[int, str]]:

@@ -15,6 +15,10 @@ from lineage_stash.ui.rates import Rates
 
 Facts = dict[str, Any]
 
+MOST_RECOVERIES = 1000
+MOST_WHO_LEFT = 200
+"""A page that is asked for once a second is not to grow with all that ever was."""
+
 NO_FIGURES = dict.fromkeys(("lag", *(name for name in Figures._fields if name != "incarnation")))
 """Of a peer that does not answer."""
 
@@ -53,14 +57,19 @@ def peer_facts(peer: PeerStatus, look: Look | None, name: str, calls_per_s: floa
 
 
 def flow_facts(looks: dict[PeerId, Look], records: Records, rates: Rates, at_s: float) -> list[Facts]:
-    """Who calls whom; that somebody has created an actor, and no more, is no flow."""
+    """Who calls whom, as the caller says, or, of one that has left, the callee.
+
+    That somebody has created an actor, and no more, is no flow.
+    """
+    flows = [(look, caller, callee, calls) for caller, look in looks.items() for callee, calls in look.called.items()]
+    flows += [(look, caller, callee, calls) for callee, look in looks.items() for caller, calls in look.callers.items()
+              if caller not in looks]  # fmt: skip
     found = []
-    for caller, look in looks.items():
-        for callee, calls in look.called.items():
-            creation = records.creations.get(callee)
-            if calls > 1 or creation is None or creation.creator != caller:
-                per_s = rate_of(look, (caller, callee), calls, rates, at_s)
-                found.append({"caller": caller, "callee": callee, "calls": calls, "per_s": per_s})
+    for look, caller, callee, calls in flows:
+        creation = records.creations.get(callee)
+        if calls > 1 or creation is None or creation.creator != caller:
+            per_s = rate_of(look, (caller, callee), calls, rates, at_s)
+            found.append({"caller": caller, "callee": callee, "calls": calls, "per_s": per_s})
     return found
 
 
@@ -71,11 +80,20 @@ def rate_of(look: Look, key: tuple[str, ...], calls: int, rates: Rates, at_s: fl
     return rates.note((*key, look.figures.incarnation), calls, at_s)
 
 
+def without_too_many(peers: list[Facts], flows: list[Facts]) -> list[Facts]:
+    """All who are there, and of those who have left the newest, and those who still matter to somebody who is there."""
+    needed = {flow["caller"] for flow in flows} | {flow["callee"] for flow in flows}
+    left = [peer["peer"] for peer in peers if State(peer["state"]).has_left and peer["peer"] not in needed]
+    hidden = set(left[:-MOST_WHO_LEFT])
+    return [peer for peer in peers if peer["peer"] not in hidden]
+
+
 def total_facts(peers: list[Facts]) -> Facts:
     """All peers together, and those that stand out."""
     said = [peer for peer in peers if peer["lag"] is not None]
     most = max(said, key=lambda peer: int(peer["lag"]), default=None)
     return {
+        "peers": len(peers),
         "calls": sum(peer["calls"] for peer in said),
         "calls_per_s": sum(peer["calls_per_s"] or 0.0 for peer in said),
         "lag": sum(peer["lag"] for peer in said),

@@ -85,6 +85,7 @@ class FinishedRun:
         items = {peer: item for peer in self._source.peers() if (item := self._source.item(peer)) is not None}
         peers = [peer_facts(item) for item in items.values()]
         replicas = find_replicas(self._storages)
+        recoveries = [recovery_facts(one) for one in self._recoveries(replicas) if PeerId(one.peer) in items]
         return {
             "at": max(path.stat().st_mtime for folder in replicas for path in folder.iterdir()),
             "source": {"live": False, "name": str(self._storages[0]), "title": self._source.where},
@@ -103,10 +104,12 @@ class FinishedRun:
             "phase": None,
             "peers": peers,
             "flows": [flow for peer in items for flow in self._flows_into(peer)],
-            "recoveries": [recovery_facts(one) for one in self._recoveries(replicas) if PeerId(one.peer) in items],
+            "recoveries": recoveries,
             "no_recoveries": NO_RECOVERIES,
             "under_way": [],
             "totals": {
+                "peers": len(peers),
+                "recoveries": len(recoveries),
                 "entries": sum(item.upper - item.base for item in items.values()),
                 "held_bytes": sum(peer["held_bytes"] for peer in peers),
                 "calls_per_s": None,

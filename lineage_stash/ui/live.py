@@ -17,6 +17,7 @@ from lineage_stash.cli.status import State, Status, collect
 from lineage_stash.core.ids import PeerId
 from lineage_stash.on_ray.registry import replica_name
 from lineage_stash.ui.facts import (
+    MOST_RECOVERIES,
     UnderWay,
     flow_facts,
     peer_facts,
@@ -25,6 +26,7 @@ from lineage_stash.ui.facts import (
     recovery_facts,
     run_facts,
     total_facts,
+    without_too_many,
 )
 from lineage_stash.ui.looks import Look, look_at
 from lineage_stash.ui.rates import OVER_S, Rates
@@ -62,6 +64,7 @@ class LiveCluster:
         up = [PeerId(peer.peer) for peer in status.peers if peer.state is State.ALIVE]
         looks = look_at(up, records, cluster.node)
         peers = self._peers(status, records, looks, now_s)
+        flows = flow_facts(looks, records, self._rates, now_s)
         self._rates.forget_before(now_s - OVER_S)
         return {
             "at": now_s,
@@ -79,12 +82,12 @@ class LiveCluster:
             "spares": status.spares,
             "round": status.round,
             "phase": status.phase,
-            "peers": peers,
-            "flows": flow_facts(looks, records, self._rates, now_s),
-            "recoveries": [recovery_facts(one) for one in records.recoveries],
+            "peers": without_too_many(peers, flows),
+            "flows": flows,
+            "recoveries": [recovery_facts(one) for one in records.recoveries[-MOST_RECOVERIES:]],
             "no_recoveries": NOTHING_FAILED,
             "under_way": self._under_way.facts(status, now_s),
-            "totals": total_facts(peers),
+            "totals": {**total_facts(peers), "recoveries": len(records.recoveries)},
             "reads_logs": True,
         }  # fmt: skip
 

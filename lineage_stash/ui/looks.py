@@ -22,6 +22,8 @@ class Look(NamedTuple):
     figures: Figures
     called: dict[PeerId, int]
     """How often it has called whom."""
+    callers: dict[PeerId, int]
+    """How often it was called by whom."""
 
 
 def look_at(peers: Iterable[PeerId], records: Records, own_node: str) -> dict[PeerId, Look]:
@@ -44,4 +46,5 @@ def _ask(peer: PeerId, records: Records, own_node: str) -> Look | None:
     said = json.loads(body)
     if FIGURES not in said:
         return None
-    return Look(Figures(*said[FIGURES]), {PeerId(callee): calls for callee, calls in said[FLOWS]})
+    called, callers = ({PeerId(other): calls for other, calls in flows} for flows in said[FLOWS])
+    return Look(Figures(*said[FIGURES]), called, callers)

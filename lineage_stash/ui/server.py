@@ -6,7 +6,8 @@ Rules:
 - What is sent says that the page may load from here and from nowhere else, that no other page may embed or read it,
   and that its address is told to nobody.
 - Facts are collected when somebody asks, and are good for a while, the longer the more it took to collect them: any
-  number of pages cost the cluster as much as one, and no page costs nothing.
+  number of pages cost the cluster as much as one, and no page costs nothing. A cluster that does not answer is said to
+  do so, beside what was true last: that is when somebody looks.
 """
 
 import json
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,6 +33,9 @@ LOOK_S = 0.1
 """How long it takes at most to notice that it is to end."""
 
 FRESH_S = 0.5
+PATIENCE_S = 3.0
+"""How long a page waits for facts before it is told that there are none: a control plane may be away for a while."""
+
 REST = 2.0
 """How long to rest after a collection, as a multiple of what it took."""
 
@@ -78,23 +83,42 @@ class Source(Protocol):
 
 
 class Latest:
-    """The newest facts, collected by whoever asks first."""
+    """The newest facts, collected by a thread for whoever asks; where that takes too long, the ones before."""
 
     def __init__(self, collect: Callable[[], Facts]) -> None:
         self._collect = collect
         self._lock = threading.Lock()
-        self._facts: Facts = {}
+        self._asked: Future[Facts] | None = None
         self._good_until = float("-inf")
+        self._facts: Facts | None = None
+        self._as_of = time.monotonic()
 
     def get(self) -> Facts:
-        """Facts that are fresh enough."""
+        """Facts that are fresh enough, or the last ones, and that they are old; raises `NotThere`."""
         with self._lock:
-            began = time.monotonic()
-            if began > self._good_until:
-                self._facts = self._collect()
-                ended = time.monotonic()
-                self._good_until = ended + max(FRESH_S, REST * (ended - began))
-            return self._facts
+            if self._asked is None or (self._asked.done() and time.monotonic() > self._good_until):
+                self._asked = Future()
+                threading.Thread(target=self._answer, args=(self._asked,), name="collects facts", daemon=True).start()
+            asked = self._asked
+        try:
+            return asked.result(PATIENCE_S)
+        except TimeoutError as error:
+            silent_s = time.monotonic() - self._as_of
+            if self._facts is None:
+                raise NotThere(f"There is no answer from the cluster, for {silent_s:.0f} s now") from error
+            return {**self._facts, "trouble": f"The cluster does not answer. This is how it was {silent_s:.0f} s ago."}
+
+    def _answer(self, asked: "Future[Facts]") -> None:
+        began = time.monotonic()
+        try:
+            found = self._collect()
+        except BaseException as error:  # noqa: BLE001 - whoever asked gets it
+            asked.set_exception(error)
+            return
+        ended = time.monotonic()
+        self._facts, self._as_of = found, ended
+        self._good_until = ended + max(FRESH_S, REST * (ended - began))
+        asked.set_result(found)
 
 
 class Handler(BaseHTTPRequestHandler):

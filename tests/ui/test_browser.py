@@ -312,7 +312,7 @@ def test_nothing_was_asked_of_anybody_else_and_the_key_was_told_to_nobody(page: 
     assert [said for said in browser.complaints() if missing not in said] == []
 
 
-def test_files_of_a_run_that_is_over_are_opened(
+def test_cluster_that_is_gone_is_said_to_be_and_its_files_are_opened(
     page: str, browser: Browser, run: Run, cluster: Callable[[], None], storage: Path, tmp_path: Path
 ) -> None:
     assert page
@@ -320,6 +320,7 @@ def test_files_of_a_run_that_is_over_are_opened(
     left = shutil.copytree(storage, tmp_path / "left")
     run.end()
     cluster()
+    browser.until(lambda: "does not answer" in browser.one("#trouble").text, "that the cluster is gone")
     with stash_ui("--storage", str(left)) as url:
         browser.open(url)
         life = f"{row_of(victim)} td:nth-child(3)"

@@ -9,7 +9,15 @@ from lineage_stash.core.ids import Epoch, PeerId
 from lineage_stash.on_ray.answers import Figures
 from lineage_stash.on_ray.replica_sets import Residence
 from lineage_stash.store.contract import ReplicaSet
-from lineage_stash.ui.facts import UnderWay, peer_facts, promise_facts, rate_of, total_facts
+from lineage_stash.ui.facts import (
+    UnderWay,
+    flow_facts,
+    peer_facts,
+    promise_facts,
+    rate_of,
+    total_facts,
+    without_too_many,
+)
 from lineage_stash.ui.looks import Look
 from lineage_stash.ui.rates import Rates
 
@@ -60,7 +68,7 @@ def test_node_that_died_takes_from_the_promise() -> None:
 def test_peer_that_does_not_answer_is_shown_without_figures() -> None:
     silent = peer_facts(peer(), None, "", None)
     assert (silent["peer"], silent["incarnation"], silent["lag"], silent["calls_per_s"]) == (peer().peer, 1, None, None)
-    told = peer_facts(peer(), Look(FIGURES, {}), "counter", 3.0)
+    told = peer_facts(peer(), Look(FIGURES, {}, {}), "counter", 3.0)
     assert (told["lag"], told["stash_bytes"], told["name"], told["durable"]) == (10, 1000, "counter", 80)
     totals = total_facts([silent, told])
     assert (totals["lag"], totals["lag_most"], totals["calls"], totals["calls_per_s"]) == (10, told["peer"], 85, 3.0)
@@ -81,11 +89,27 @@ def test_life_that_replays_has_no_rate_and_the_next_one_begins_anew() -> None:
     rates = Rates()
 
     def seen(life: int, calls: int, at_s: float, *, replaying: bool = False) -> float | None:
-        look = Look(FIGURES._replace(incarnation=life, is_replaying=replaying), {})
+        look = Look(FIGURES._replace(incarnation=life, is_replaying=replaying), {}, {})
         return rate_of(look, ("peer",), calls, rates, at_s)
 
     assert [seen(0, 100, 1.0), seen(0, 110, 2.0)] == [None, 10.0]
     assert [seen(1, 5, 3.0, replaying=True), seen(1, 112, 4.0), seen(1, 122, 5.0)] == [None, None, 10.0]
+
+
+def test_flow_of_a_caller_that_has_left_is_told_by_its_callee() -> None:
+    here, other, gone = PeerId("driver-1/A-1"), PeerId("driver-1/B-2"), PeerId("driver-0")
+    looks = {here: Look(FIGURES, {other: 7}, {gone: 3}), other: Look(FIGURES, {}, {here: 6})}
+    found = flow_facts(looks, records(("a",), {}), Rates(), 1.0)
+    assert [(flow["caller"], flow["callee"], flow["calls"]) for flow in found] == [(here, other, 7), (gone, here, 3)]
+
+
+def test_those_who_left_are_not_shown_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lineage_stash.ui.facts.MOST_WHO_LEFT", 2)
+    peers = [{"peer": str(number), "state": State.RETIRED} for number in range(6)] + [
+        {"peer": "x", "state": State.ALIVE}
+    ]
+    shown = without_too_many(peers, [{"caller": "0", "callee": "x"}])
+    assert [peer["peer"] for peer in shown] == ["0", "4", "5", "x"]
 
 
 def test_recovery_under_way_counts_from_when_it_was_first_seen() -> None:

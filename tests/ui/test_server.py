@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 
+from lineage_stash.ui import server as server_module
 from lineage_stash.ui.access import Access
 from lineage_stash.ui.server import LOOPBACK, Facts, Latest, NotThere, Server, serving
 
@@ -113,6 +114,39 @@ def test_requests_are_written_nowhere(server: Server, capfd: pytest.CaptureFixtu
     ask(server, server.url.partition(str(server.server_port))[2])
     ask(server, "/facts")
     assert capfd.readouterr() == ("", "")
+
+
+def test_cluster_that_does_not_answer_is_said_to_do_so_beside_what_was_true_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(server_module, "FRESH_S", 0.0)
+    answers, end = threading.Event(), threading.Event()
+
+    def collect() -> Facts:
+        if answers.is_set():
+            end.wait(30)
+        answers.set()
+        return {"peers": [1], "trouble": ""}
+
+    latest = Latest(collect)
+    try:
+        assert latest.get() == {"peers": [1], "trouble": ""}
+        old = latest.get()
+        assert old["peers"] == [1]
+        assert "does not answer" in old["trouble"]
+    finally:
+        end.set()
+
+
+def test_cluster_that_has_never_answered_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "PATIENCE_S", 0.05)
+    end = threading.Event()
+    try:
+        with pytest.raises(NotThere, match="no answer from the cluster"):
+            Latest(lambda: {"waited": end.wait(30)}).get()
+    finally:
+        end.set()
 
 
 def test_many_pages_cost_one_collection() -> None:

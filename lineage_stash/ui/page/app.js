@@ -82,10 +82,10 @@ function showHeader() {
   byId("source").textContent = facts.source.name;
   byId("source").title = facts.source.title;
   const promise = byId("promise");
-  promise.dataset.level = facts.promise.level;
+  const trouble = state.failure || facts.trouble;
+  promise.dataset.level = trouble ? "files" : facts.promise.level; // what was promised last is no promise now
   render(promise, h("span", { class: "shield", "aria-hidden": "true" }), h("b", {}, facts.promise.word), " ",
     h("span", { class: "words" }, facts.promise.text));
-  const trouble = state.failure || facts.trouble;
   byId("trouble").hidden = !trouble;
   byId("trouble").textContent = trouble;
   showFreshness();
@@ -109,7 +109,7 @@ async function ask() {
   try {
     const answer = await fetch("facts");
     if (!answer.ok) throw new Error(answer.status === 401
-      ? "this page's key is not valid any more: open the address that stash ui has printed" : await answer.text());
+      ? "this page's key is not valid any more: open the address that stash ui has printed" : (await answer.json()).error);
     state.facts = await answer.json();
     state.at = performance.now();
     state.failure = "";

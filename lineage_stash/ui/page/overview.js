@@ -20,7 +20,7 @@ function tiles(facts) {
   const fullest = totals.stash_cap_bytes ? totals.stash_bytes_most / totals.stash_cap_bytes : 0;
   const files = !facts.source.live;
   return h("section", { class: "tiles", "aria-label": "At a glance" },
-    files ? tile("Peers", facts.peers.length, plural(facts.runs.length, "run"), "")
+    files ? tile("Peers", totals.peers, plural(facts.runs.length, "run"), "")
       : tile("Peers", alive, waiting ? `${waiting} not up` : "all up", waiting ? "warn" : "good"),
     files ? tile("Entries", count(totals.entries), "in the logs that are kept", "")
       : tile("Calls", rate(totals.calls_per_s), `${count(totals.calls)} so far`, "", "dataflow", h("svg", { viewBox: "0 0 120 28",
@@ -29,7 +29,7 @@ function tiles(facts) {
       : tile("Uncommitted", count(totals.lag), totals.lag_most ? `most: ${title(totals.lag_most, facts)}` : "all is durable", ""),
     files ? null : tile("Stash", bytes(totals.stash_bytes_most), `the fullest; cap ${bytes(totals.stash_cap_bytes)}`,
       fullest > 0.8 ? "bad" : fullest > 0.5 ? "warn" : ""),
-    tile("Recoveries", facts.recoveries.length, last ? `last ${files ? "" : `${ago(facts.at - last.noticed_at)} `}in ${duration(last.total_ms)}` : facts.no_recoveries.split(/[.:]/)[0], "", "timeline"),
+    tile("Recoveries", totals.recoveries, last ? `last ${files ? "" : `${ago(facts.at - last.noticed_at)} `}in ${duration(last.total_ms)}` : facts.no_recoveries.split(/[.:]/)[0], "", "timeline"),
     tile("Replicas", `${up}/${replicas.length}`, files ? "folders that were read" : `durability ${facts.durability ?? "–"}`, up === replicas.length ? "good" : "bad", "replicas"));
 }
 

@@ -37,9 +37,9 @@ export function chosenPeers(facts, where) {
 export function peersPanel(state) {
   const { where } = state, facts = indexed(state.facts);
   const shown = chosenPeers(facts, where);
-  const gone = facts.peers.filter((peer) => LEFT.has(peer.state)).length;
+  const gone = facts.totals.peers - facts.peers.filter((peer) => !LEFT.has(peer.state)).length;
   return h("section", { class: "panel peers", "aria-label": "Peers" },
-    h("header", {}, h("h2", {}, "Peers"), h("span", { class: "soft" }, `${shown.length} of ${facts.peers.length}`),
+    h("header", {}, h("h2", {}, "Peers"), h("span", { class: "soft" }, `${shown.length} of ${facts.totals.peers}`),
       h("span", { class: "grow" }),
       facts.source.live && gone ? h("label", { class: "check" }, h("input", { type: "checkbox", name: "left",
         checked: where.get("left") === "yes" }), `${gone} that left`) : null,

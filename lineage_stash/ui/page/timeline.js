@@ -42,10 +42,12 @@ function chart(facts, chosen) {
       h("line", { y1: AXIS - 6, y2: height }), h("text", { y: 14 }, clock(at, marks.step))))),
     h("g", { "clip-path": "url(#plot)" },
       h("g", { class: "rounds" }, rounds(facts).map((round) => roundOf(round, lane, scale))),
-      h("g", { class: "recoveries" }, facts.recoveries.map((one) => recoveryOf(one, lane.get(one.peer), scale, one.id === chosen, facts))),
+      h("g", { class: "recoveries" }, facts.recoveries.filter((one) => isSeen(one, looked)).map((one) => recoveryOf(one, lane.get(one.peer), scale, one.id === chosen, facts))),
       h("g", { class: "under-way" }, facts.under_way.map((one) => waitingOf(one, lane.get(one.peer), scale, facts))),
       facts.source.live ? h("line", { class: "now", x1: scale.x(facts.at * 1000), x2: scale.x(facts.at * 1000), y1: AXIS - 6, y2: height }) : null));
 }
+
+const isSeen = (one, { from, to }) => one.noticed_at * 1000 <= to && one.noticed_at * 1000 + one.total_ms >= from - (to - from) / 50;
 
 const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
@@ -98,7 +100,7 @@ function strip(facts) {
   return h("svg", { class: "strip", width, height: 30, viewBox: `0 0 ${width} 30`, "aria-hidden": "true", "data-strip": true },
     h("text", { class: "lane", x: LABELS - 12, y: 19 }, "everything"),
     h("rect", { class: "ground", x: LABELS, y: 5, width: width - LABELS - RIGHT, height: 20, rx: 4 }),
-    facts.recoveries.map((one) => h("rect", { "data-key": one.id, class: "tick", x: scale.x(one.noticed_at * 1000) - 1, y: 8, width: Math.max(2, one.total_ms * scale.perMs), height: 14, rx: 1 })),
+    h("path", { class: "tick", d: facts.recoveries.map((one) => `M${(scale.x(one.noticed_at * 1000) - 1).toFixed(1)} 8h${Math.max(2, one.total_ms * scale.perMs).toFixed(1)}v14h-${Math.max(2, one.total_ms * scale.perMs).toFixed(1)}z`).join("") }),
     h("rect", { class: "looked", x: from, y: 4, width: Math.max(6, to - from), height: 22, rx: 4 }));
 }
 
