@@ -1,8 +1,8 @@
 """The `stash` command: looks at a running cluster and tells what it found, and removes what is over when it is told to.
 
-Facts are collected into named tuples (`records`, `holdings`, `folders`, `examine`), judged (`status`, `doctor`, `runs`)
-and only then printed (`show`, `show_runs`), so that everything but the last step is tested without a terminal. What
-changes anything is in `removing` and in `folders.remove`, and nowhere else.
+Facts are collected into named tuples (`records`, `sources`, `holdings`, `folders`, `examine`), judged (`status`,
+`doctor`, `logs`, `causes`, `runs`) and only then printed (`show` and its like), so that everything but the last step is
+tested without a terminal. What changes anything is in `removing`, in `folders.remove` and in `chaos`, and nowhere else.
 """
 
 import os
@@ -23,7 +23,7 @@ def main() -> None:
     """Run the command line."""
     for name, value in PATIENCE.items():
         os.environ.setdefault(name, value)  # before anything imports Ray, which reads them while it loads
-    if sys.argv[1:2] == ["replay"] and os.environ.get(HASH_SEED[0]) != HASH_SEED[1]:
+    if sys.argv[1:2] in (["replay"], ["why"]) and os.environ.get(HASH_SEED[0]) != HASH_SEED[1]:
         # Actors run with this seed, and whoever runs their history again must have had it from the beginning.
         os.environ[HASH_SEED[0]] = HASH_SEED[1]
         os.execv(sys.executable, [sys.executable, "-m", "lineage_stash.cli", *sys.argv[1:]])

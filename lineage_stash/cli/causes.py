@@ -46,7 +46,7 @@ CALLED, ORDER, HEARD, GIVEN = "called", "order", "heard", "read"
 
 AT_INDEX = re.compile(r"(?P<peer>.+):(?P<index>\d+)")
 CALL_ID = re.compile(r"(?P<caller>.+?)(?:→|->)(?P<callee>.+)#(?P<seqno>\d+)")
-EFFECT_KEY = re.compile(r".+!\d+")
+EFFECT_KEY = re.compile(r"(?P<peer>.+)!(?P<number>\d+)")
 
 
 class Node(NamedTuple):
@@ -112,7 +112,7 @@ class _Place(NamedTuple):
 
 
 def find(source: Source, what: str) -> tuple[PeerId, int]:
-    """Which entry is meant by `PEER:INDEX` or `CALLER->CALLEE#SEQNO`."""
+    """Which entry is meant by `PEER:INDEX`, `CALLER->CALLEE#SEQNO` or the key of an effect, `PEER!NUMBER`."""
     called = CALL_ID.fullmatch(what)
     if called is not None:
         callee, caller = source.resolve(called["callee"]), _caller(source, called["caller"])
@@ -120,12 +120,15 @@ def find(source: Source, what: str) -> tuple[PeerId, int]:
     at = AT_INDEX.fullmatch(what)
     if at is not None:
         return source.resolve(at["peer"]), int(at["index"])
-    if EFFECT_KEY.fullmatch(what):
-        raise NotFound(
-            f"{what} is the key of an effect, which a log does not name: find where it was observed with `stash log "
-            f"{what.rpartition('!')[0]}`, and give PEER:INDEX"
-        )
-    raise NotFound(f"{what!r} names no call: give PEER:INDEX, as `stash log` shows it, or CALLER->CALLEE#SEQNO")
+    effect = EFFECT_KEY.fullmatch(what)
+    if effect is not None:
+        from lineage_stash.cli.replaying import find_effect  # loads what runs a history again
+
+        peer = source.resolve(effect["peer"])
+        return peer, find_effect(source, peer, int(effect["number"]))
+    raise NotFound(
+        f"{what!r} names no call: give PEER:INDEX, as `stash log` shows it, CALLER->CALLEE#SEQNO, or an effect's key"
+    )
 
 
 def _caller(source: Source, name: str) -> PeerId:
@@ -229,7 +232,7 @@ class _Walk:
         details = [describe(view, at, 0, entry, {}).words for at, entry in entries[1 : MOST_DETAILS + 1]]
         if len(entries) > MOST_DETAILS + 1:
             details.append(f"and {len(entries) - MOST_DETAILS - 1} more")
-        given = [f"was given {value_in_words(value)}" for value in values]
+        given = [f"was given {value_in_words(value)}" for value in values if partition_in(value) is None]
         node = Node(f"{view.peer}:{begin}", "call", view.peer, begin, text, described.call, (*given, *details))
         partitions = [found for value in values if (found := partition_in(value)) is not None]
         below, since = dict(ran.needs).get(ran.caller, UNNAMED), _known_of(view, begin, ran.caller)

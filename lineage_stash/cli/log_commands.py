@@ -57,8 +57,8 @@ def why(
         str,
         typer.Argument(
             metavar="CALL",
-            help="PEER:INDEX, as `stash log` shows it, or CALLER->CALLEE#SEQNO. The index may be that of a reading, or "
-            "of an effect, too.",
+            help="PEER:INDEX, as `stash log` shows it, CALLER->CALLEE#SEQNO, or the key of an effect, PEER!NUMBER, for "
+            "which the actor's code is run again.",
         ),
     ],
     output: FormatOption = Format.TABLE,

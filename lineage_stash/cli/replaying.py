@@ -188,6 +188,30 @@ def _import_from_here() -> None:
         sys.path.insert(0, os.getcwd())
 
 
+# effects
+
+
+def find_effect(source: Source, peer: PeerId, number: int) -> int:
+    """Where in the log of an actor the effect with a key was: its history is run again, because the log has no keys."""
+    past, lower, _ = history_of(source, peer, None)
+    cls = _own_class(source, digest := _own_digest(source, past))
+    if cls is None:
+        raise NotFound(f"a log has no keys of effects, and the code of {peer}, which can find {peer}!{number}, is not "
+                       f"in {source.where}: look for it with `stash log`, and give PEER:INDEX")  # fmt: skip
+    with _ready(), redirect_stdout(sys.stderr):
+        life = OfflineLife(past, cls, lambda found: _load(source, found), _Supply(source, peer), _ignore, digest)
+        adopt(life)
+        life.run()
+    if number not in life.numbered:
+        since = f" since the checkpoint at {lower}" if lower else ""
+        raise NotFound(f"{peer} has had no effect with the number {number}{since}")
+    return life.numbered[number]
+
+
+def _ignore(_outcome: offline.Outcome, _instance: Any) -> None:
+    """Nobody compares."""
+
+
 # running
 
 

@@ -33,7 +33,7 @@ def log_view(part: LogPart, shown: tuple[LogEntry, ...]) -> RenderableType:
     for entry in shown:
         held = in_units(entry.payload_bytes) if entry.payload_bytes else ""
         table.add_row(str(entry.at), str(entry.incarnation), Text(entry.kind, KIND_STYLES.get(entry.kind, "")),
-                      Text(entry.words), held, Text(_needs(entry)))  # fmt: skip
+                      Text(entry.words.removeprefix("ran ")), held, Text(_needs(entry)))  # fmt: skip
     return Group(*map(Text, lines), table)
 
 
@@ -114,8 +114,8 @@ def replay_view(report: Report) -> RenderableType:
             parts += _replayed(replayed)
     found = report.difference
     if found is not None:
-        where = f"{report.peer}:{found.at}"
-        parts.append(Text(f"first difference: {found.what} of {where} {found.words}".rstrip(), "bold red"))
+        where = f"{report.peer}:{found.at} {found.words}".rstrip()
+        parts.append(Text(f"first difference, at {where}: {found.what}", "bold red"))
         parts += [Text(f"  own code: {found.first}"), Text(f"  other code: {found.other}")]
     elif report.other is not None and report.other.ended is None:
         judge = "the log has nothing against it" if report.own is None else "no difference"

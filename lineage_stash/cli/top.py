@@ -133,10 +133,10 @@ def watch(cluster: Cluster, output: Format, filters: list[str] | None, every_s: 
     before = look(cluster)
     chosen((), filters, Row._fields)  # a filter that is none is refused at once
     with _until_quit() as pause:
-        if output is not Format.TABLE or once:
+        if output is not Format.TABLE or once or not sys.stdout.isatty():
             _print_on(cluster, output, filters, before, lambda: pause(every_s), once=once)
             return
-        with Live(Text("looking"), console=show.console(), screen=sys.stdout.isatty(), auto_refresh=False) as live:
+        with Live(Text("looking"), console=show.console(), screen=True, auto_refresh=False) as live:
             while pause(every_s):
                 now = look(cluster)
                 live.update(view(cluster, now, chosen(rates(before, now), filters, Row._fields)), refresh=True)

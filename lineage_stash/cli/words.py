@@ -18,6 +18,9 @@ from lineage_stash.on_ray import payloads
 UNKNOWN = "?"
 """Stands for a method that nobody who answers knows."""
 
+STAND_IN = re.compile(r"\bArgument\b")
+"""What a call has in the place of a ref among its arguments."""
+
 FUNCTION = re.compile("[0-9a-f]{32}")
 """How a task names its function."""
 
@@ -64,7 +67,7 @@ def call_in_words(wrapped: bytes, naming: Naming = lambda digest: f"function {di
     if head is not None:
         spelled, _, kinds = head.partition("(")
         method = _name(payloads.returns_of(spelled)[0], naming)
-        return Called(method, f"{method}({kinds}", first, count)
+        return Called(method, f"{method}({STAND_IN.sub('ref', kinds)}", first, count)
     spelled, args, *named = marshal.loads(payload[1:])
     method = _name(payloads.returns_of(spelled)[0], naming)
     words = [*map(shortened.repr, args)]

@@ -187,6 +187,8 @@ class OfflineLife(LoggedRuntime):
         self.on_called = on_called
         self.program = ActorProgram(cls, self, digest, load)
         self.running: effects.RunCall | None = None
+        self.numbered: dict[int, int] = {}
+        """Of what is numbered in the state, actors, values and effects, where in the log it was."""
         self._fault = ""
         policy = Policy(checkpoint_every_entries=None)
         member = Member(past.peer, NodeId(""), True)
@@ -351,6 +353,7 @@ class OfflineLife(LoggedRuntime):
     def next_created(self) -> int:
         """Counted in the state, as in the first run."""
         self.program.created += 1
+        self.numbered[self.program.created] = self.position
         return self.program.created
 
     def prepare_submission(self, payload: bytes, callee: PeerId | None) -> None:

@@ -20,6 +20,12 @@ class Till:
         return int(ray.observe(os.getpid))
 
 
+@ray.effect
+def send_bill(amount: int, key: object = None) -> str:
+    """Says what a service would do with its key."""
+    return f"{amount} under {key}"
+
+
 class CappedTill(Till):
     """Adds up to a limit: other code, with which the same history comes out otherwise."""
 
@@ -38,3 +44,6 @@ class Shop:
     def order(self, amount: int) -> int:
         self.orders.append(time.time())
         return int(ray.get(self.till.add.remote(amount)))
+
+    def bill(self, amount: int) -> str:
+        return str(send_bill(amount))

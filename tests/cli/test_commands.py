@@ -17,7 +17,22 @@ from lineage_stash.cli.commands import app
 from lineage_stash.on_ray.control_plane import ControlPlaneAway
 from tests.cli.planes import MemoryPlane, cluster_of
 
-COMMANDS = (("status",), ("recoveries",), ("doctor",), ("runs",), ("rm", "driver-1"), ("gc",))
+COMMANDS = (
+    ("status",),
+    ("top", "--once"),
+    ("recoveries",),
+    ("recovery", "last"),
+    ("log", "driver-1/A-1"),
+    ("why", "driver-1/A-1:3"),
+    ("replay", "driver-1/A-1"),
+    ("doctor",),
+    ("chaos", "--yes"),
+    ("runs",),
+    ("abandon", "driver-1"),
+    ("rm", "driver-1"),
+    ("gc",),
+)
+WITH_ROWS = ("status", "top", "recoveries", "log", "doctor", "runs")
 runner = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "120"})
 
 
@@ -57,7 +72,8 @@ def test_help_loads_no_ray() -> None:
 def test_help_explains_the_options(command: tuple[str, ...]) -> None:
     result = runner.invoke(app, [*command, "--help"])
     assert result.exit_code == 0
-    assert all(word in result.output for word in ("--format", "table", "json", "--address", "RAY_ADDRESS"))
+    assert all(word in result.output for word in ("--format", "table", "json", "yaml", "--address", "RAY_ADDRESS"))
+    assert ("--filter" in result.output) is (command[0] in WITH_ROWS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -69,7 +69,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     plain_ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     ray.init(storage=storage)
     till = ray.remote(Till).options(name="till").remote()
-    shop = ray.remote(Shop).remote(till)
+    shop = ray.remote(Shop).options(name="shop").remote(till)
+    saver = ray.remote(Till).options(name="saver", checkpoint_every=5).remote()
+    assert ray.get([saver.add.remote(number) for number in range(30)])[-1] == 435
     assert ray.get([shop.order.remote(number) for number in range(ORDERS)])[-1] == 28
     killed = ray.get(till.pid.remote())
     os.kill(killed, signal.SIGKILL)
@@ -199,6 +201,30 @@ def test_why_tells_who_called_in_which_order_and_draws_it(run: Run, tmp_path: Pa
     assert "ran after" in text
 
 
+def test_prefix_that_a_checkpoint_covers_is_told_and_a_replay_begins_after_it(run: Run) -> None:
+    def log() -> Any:
+        return stash("log", "saver", "--address", run.address, "--format", "json").json
+
+    inject.wait_until(lambda: log()["base"] > 0, "a truncated log", WITHIN_S)
+    found = log()
+    assert found["checkpoints"][-1] >= found["base"] > 0
+    assert all(entry["at"] >= found["base"] for entry in found["entries"])
+    assert "is truncated: the checkpoint at" in stash("log", "saver", "--address", run.address).out
+    assert "covers it" in stash("why", "saver:0", "--address", run.address).line
+    replayed = stash("replay", "saver", "--address", run.address, "--format", "json").json["own"]
+    assert (replayed["lower"] > 0, replayed["state"]) == (True, {"self.total": "435"})
+
+
+def test_why_finds_an_effect_by_its_key(run: Run) -> None:
+    sent = ray.get(ray.get_actor("shop").bill.remote(7))
+    assert sent.startswith("7 under ")
+    inject.wait_until(lambda: sent in stash("log", "shop", "--address", run.address).out, "its log", WITHIN_S)
+    found = stash("why", sent.removeprefix("7 under "), "--address", run.address, "--format", "json").json
+    assert [node["title"] for node in found["nodes"] if node["id"] == found["root"]] == ["bill(7)"]
+    assert f"observed {sent!r}" in found["nodes"][0]["details"]
+    assert "has had no effect with the number 99" in stash("why", "shop!99", "--address", run.address).line
+
+
 # replay
 
 
@@ -208,13 +234,16 @@ def test_replay_rebuilds_the_state_at_any_index(run: Run) -> None:
     assert (found["own"]["state"], found["own"]["ended"]) == ({"self.total": "128"}, None)
     earlier = stash("replay", run.till, "--to", "4", "--address", run.address, "--format", "json").json
     assert earlier["own"]["state"] == {"self.total": "3"}
+    cut = stash("replay", run.shop, "--to", "2", "--address", run.address, "--format", "json").json["own"]
+    assert (cut["ended"]["kind"], cut["state"]["self.orders"]) == ("cut", "[]"), "in the middle of the first order"
     assert ray.get(ray.get_actor("till").add.remote(0)) == 128, "nobody was touched, and this script goes on"
 
 
 def test_replay_of_a_caller_asks_others_for_their_answers(run: Run) -> None:
     committed(run)
     found = stash("replay", "Shop-2", "--address", run.address, "--format", "json").json["own"]
-    assert (found["ended"], found["last"]) == (None, "order(100) → 128")
+    assert found["ended"] is None
+    assert found["last"].startswith(("order(100) → 128", "bill(7)"))
     assert found["state"]["self.till"].startswith("Actor(Till")
 
 
