@@ -83,7 +83,9 @@ class FinishedRun:
 
     def _collect(self) -> Facts:
         items = {peer: item for peer in self._source.peers() if (item := self._source.item(peer)) is not None}
-        peers = [peer_facts(item) for item in items.values()]
+        flows = [flow for peer in items for flow in self._flows_into(peer)]
+        without_log = sorted({flow["caller"] for flow in flows} - set(items))
+        peers = [*map(caller_facts, without_log), *map(peer_facts, items.values())]
         replicas = find_replicas(self._storages)
         recoveries = [recovery_facts(one) for one in self._recoveries(replicas) if PeerId(one.peer) in items]
         return {
@@ -103,14 +105,15 @@ class FinishedRun:
             "round": max((item.segments[-1][0] for item in items.values()), default=0),
             "phase": None,
             "peers": peers,
-            "flows": [flow for peer in items for flow in self._flows_into(peer)],
+            "flows": flows,
             "recoveries": recoveries,
             "no_recoveries": NO_RECOVERIES,
             "under_way": [],
             "totals": {
                 "peers": len(peers),
                 "recoveries": len(recoveries),
-                "entries": sum(item.upper - item.base for item in items.values()),
+                "entries": sum(item.upper for item in items.values()),
+                "kept_entries": sum(item.upper - item.base for item in items.values()),
                 "held_bytes": sum(peer["held_bytes"] for peer in peers),
                 "calls_per_s": None,
             },
@@ -122,38 +125,55 @@ class FinishedRun:
         return in_order(one for folder in folders for one in left_recoveries(folder))
 
     def _flows_into(self, peer: PeerId) -> list[Facts]:
-        """Who has called a peer, and how often."""
+        """Who has called a peer, and how often; that somebody has created it, and no more, is no flow."""
         view = LogView(self._source, peer)
         last = newest(view.item.checkpoints)
         calls = {} if last is None else {caller: int(of.finished) for caller, of in last.calls_from}
         for _, _, entry in view.entries(view.upper - TAIL, view.upper):
             if isinstance(entry, Ran):
                 calls[entry.caller] = max(calls.get(entry.caller, 0), entry.seqno + 1)
-        return [{"caller": caller, "callee": peer, "calls": count, "per_s": None} for caller, count in calls.items()]
+        creator = peer.rpartition("/")[0]
+        return [{"caller": caller, "callee": peer, "calls": count, "per_s": None} for caller, count in calls.items()
+                if count > 1 or caller != creator]  # fmt: skip
 
 
-def peer_facts(item: Item) -> Facts:
-    """What the files have of one peer."""
-    last = newest(item.checkpoints)
-    named = ACTOR.fullmatch(item.peer)
-    life = int(item.segments[-1][0])
+def caller_facts(peer: PeerId) -> Facts:
+    """What is known of one that called others, and that keeps no log: a script without a run id."""
+    named = ACTOR.fullmatch(peer)
     return {
         **NO_FIGURES,
-        "peer": item.peer,
+        "peer": peer,
         "kind": "actor" if named else "driver",
         "class_name": named["class_name"] if named else "",
         "name": "",
         "node": "",
         "host": "",
         "pid": None,
-        "incarnation": life,
+        "incarnation": 0,
+        "recovered": 0,
+        "state": "no log",
+        "base": 0,
+        "upper": 0,
+        "durable": 0,
+        "checkpointed": 0,
+        "held_bytes": 0,
+        "calls_per_s": None,
+    }
+
+
+def peer_facts(item: Item) -> Facts:
+    """What the files have of one peer."""
+    last = newest(item.checkpoints)
+    return {
+        **caller_facts(item.peer),
+        "incarnation": int(item.segments[-1][0]),
         "recovered": len(item.segments) - 1,
         "state": "retired" if last is not None and last.final else "kept",
+        "base": item.base,
         "upper": item.upper,
         "durable": item.upper,
         "checkpointed": 0 if last is None else last.upper,
         "held_bytes": bytes_of(item),
-        "calls_per_s": None,
     }
 
 

@@ -30,8 +30,12 @@ def test_files_say_who_was_there_who_called_whom_and_what_was_recovered(storage:
         facts = run.facts()
         assert json.loads(json.dumps(facts))["source"]["live"] is False
         peers = {peer["peer"]: peer for peer in facts["peers"]}
-        assert {peer: found["class_name"] for peer, found in peers.items()} == {FRONT: "Front", STORE: "Store"}
-        assert (peers[STORE]["upper"], peers[STORE]["state"]) == (700, "kept")
+        assert {peer: found["class_name"] for peer, found in peers.items()} == {
+            DRIVER: "",
+            FRONT: "Front",
+            STORE: "Store",
+        }
+        assert (peers[STORE]["upper"], peers[STORE]["state"], peers[DRIVER]["state"]) == (700, "kept", "no log")
         flows = {(flow["caller"], flow["callee"]): flow["calls"] for flow in facts["flows"]}
         assert flows == {(DRIVER, FRONT): 20, (FRONT, STORE): 700}
         assert [recovery["peer"] for recovery in facts["recoveries"]] == [STORE], "others are of another cluster"
@@ -73,4 +77,4 @@ def test_replica_that_is_damaged_is_left_out_and_said_to_be(storage: Path) -> No
         facts = run.facts()
         assert facts["trouble"].startswith("left out: ")
         assert [service["up"] for service in facts["services"]] == [True, False]
-        assert len(facts["peers"]) == 2
+        assert len(facts["peers"]) == 3

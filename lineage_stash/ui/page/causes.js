@@ -120,8 +120,8 @@ function details(past, id, facts) {
 }
 
 function choices(facts) {
-  const some = facts.peers.filter((peer) => peer.upper > 0).slice(0, 60);
-  if (!some.length) return h("p", { class: "empty" }, "No log has an entry yet.");
+  const some = facts.peers.filter((peer) => peer.upper > (peer.base ?? 0)).slice(0, 60);
+  if (!some.length) return h("p", { class: "empty" }, facts.source.live ? "No log has an entry yet." : "No log has an entry left: checkpoints cover all of them.");
   return h("div", { class: "choices" }, h("p", {}, "Ask about a call, as logs name it, or begin with the last entry of a peer:"),
     h("ul", {}, some.map((peer) => h("li", { "data-key": peer.peer }, h("button", { class: "chip", "data-call": `${peer.peer}:${Math.max(0, (peer.durable ?? peer.upper) - 1)}` },
       title(peer.peer, facts), h("span", { class: "soft" }, ` at ${Math.max(0, (peer.durable ?? peer.upper) - 1)}`))))));

@@ -1,7 +1,7 @@
 // The overview: a glance at all, and what is worth a closer look.
 
 import { h } from "./dom.js";
-import { ago, bytes, count, duration, plural, rate } from "./format.js";
+import { ago, bytes, count, duration, moment, plural, rate } from "./format.js";
 import { graphPanel, placeGraph } from "./dataflow.js";
 import { LEFT, indexed, peersPanel, title } from "./peers.js";
 import { phaseBar } from "./phases.js";
@@ -22,7 +22,7 @@ function tiles(facts) {
   return h("section", { class: "tiles", "aria-label": "At a glance" },
     files ? tile("Peers", totals.peers, plural(facts.runs.length, "run"), "")
       : tile("Peers", alive, waiting ? `${waiting} not up` : "all up", waiting ? "warn" : "good"),
-    files ? tile("Entries", count(totals.entries), "in the logs that are kept", "")
+    files ? tile("Entries", count(totals.entries), `${count(totals.kept_entries)} after checkpoints`, "")
       : tile("Calls", rate(totals.calls_per_s), `${count(totals.calls)} so far`, "", "dataflow", h("svg", { viewBox: "0 0 120 28",
         class: "curve", preserveAspectRatio: "none", "aria-hidden": "true" }, h("path", { d: curve(history.of("total"), 120, 28) }))),
     files ? tile("Kept", bytes(totals.held_bytes), "in one copy", "")
@@ -50,7 +50,7 @@ export function recentPanel(facts) {
       shown.map((one) => h("li", { "data-key": one.id, "data-recovery": one.id, "data-row": true, tabindex: "-1",
         "data-peer-of": one.peer },
       h("span", { class: "name" }, h("b", {}, title(one.peer, facts)), h("span", { class: "soft" },
-        `life ${one.incarnation}, ${facts.source.live ? ago(facts.at - one.noticed_at) : ""}`), h("span", { class: "grow" }), h("b", {}, duration(one.total_ms))),
+        `life ${one.incarnation}, ${facts.source.live ? ago(facts.at - one.noticed_at) : moment(one.noticed_at)}`), h("span", { class: "grow" }), h("b", {}, duration(one.total_ms))),
       phaseBar(one, longest)))) : h("p", { class: "empty" }, facts.no_recoveries));
 }
 

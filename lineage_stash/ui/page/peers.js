@@ -46,7 +46,7 @@ export function peersPanel(state) {
       h("input", { type: "search", name: "find", placeholder: "find  /", "aria-label": "Find peers", value: where.get("find") ?? "" })),
     h("div", { class: "scroll" }, h("table", { class: "rows" },
       h("thead", {}, h("tr", {}, h("th", {}, "peer"), h("th", {}, "state"), h("th", { class: "number" }, "life"),
-        h("th", {}, "node"), h("th", { class: "number" }, facts.source.live ? "lag" : "entries"), h("th", { class: "number" }, facts.source.live ? "stash" : "kept"),
+        facts.source.live ? h("th", {}, "node") : null, h("th", { class: "number" }, facts.source.live ? "lag" : "entries"), h("th", { class: "number" }, facts.source.live ? "stash" : "kept"),
         facts.source.live ? [h("th", { class: "number" }, "calls"), h("th", {})] : h("th", { class: "number" }, "checkpoint"))),
       h("tbody", {}, shown.length ? shown.map((peer, position) => row(peer, position, facts, where)) :
         h("tr", {}, h("td", { colspan: 8, class: "empty" }, facts.peers.length ? "nobody is called that" : "nobody takes part"))))));
@@ -61,7 +61,7 @@ function row(peer, position, facts, where) {
     h("td", { class: `state ${peer.state}` }, peer.is_held_back ? "held back" : peer.is_replaying ? "replaying" : peer.state),
     h("td", { class: "number" }, peer.incarnation, peer.recovered ? h("span", { class: "times",
       "data-tip": `recovered ${peer.recovered} times` }, ` ↻${peer.recovered}`) : null),
-    h("td", { class: "soft mono" }, peer.node.slice(0, 8)),
+    facts.source.live ? h("td", { class: "soft mono" }, peer.node.slice(0, 8)) : null,
     ...(facts.source.live ? liveCells(peer) : keptCells(peer)));
 }
 
