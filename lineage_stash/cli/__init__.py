@@ -29,4 +29,4 @@ def main() -> None:
         os.execv(sys.executable, [sys.executable, "-m", "lineage_stash.cli", *sys.argv[1:]])
     from lineage_stash.cli.commands import app
 
-    app()
+    app(prog_name="stash")

@@ -184,6 +184,8 @@ def _inquire(actor: str, kind: int, body: bytes, within_s: float) -> tuple[bytes
     began_at = time.monotonic()
     try:
         answer = inquire(actor, kind, body, within_s=within_s)
+    except AttributeError as error:
+        raise NoAnswer("it is a script, which has a mailbox and takes no questions") from error
     except (*FAILURES, ValueError) as error:
         raise NoAnswer(str(error).strip().rpartition("\n")[2] or f"no answer within {within_s:g} s") from error
     return answer, 1e3 * (time.monotonic() - began_at)

@@ -71,8 +71,9 @@ def why(
         Path | None, typer.Option(metavar="FILE", help="Write it for Graphviz, too.", dir_okay=False)
     ] = None,
 ) -> None:
-    """Show the causal past of a call or of an output: who called, in which order, with which reads, and which
-    partitions of Spark it was given.
+    """Show the causal past of a call or of an output: who called, in which order, with which reads.
+
+    Partitions of Spark stages that it was given are among its causes.
     """
     from lineage_stash.cli import drawing, show_logs
     from lineage_stash.cli.causes import past_of
@@ -103,11 +104,11 @@ def replay(
                      "the first difference.", show_default=False),
     ] = None,
 ) -> None:  # fmt: skip
-    """Rebuild the state that an actor had at any index, on this machine and without its cluster's processes: its log is
-    run again from its last checkpoint on. Nothing is written, started or sent.
+    """Rebuild the state that an actor had at any index of its log, on this machine; or try other code on its history.
 
-    With other code it is a check before that code is deployed. Ends with exit code 1 if the history could not be run to
-    its end, or if something differs. Runs the actor's code: only replay what you trust.
+    Its log is run again from its last checkpoint on. Nothing is written, started or sent. With other code it is a check
+    before that code is deployed. Ends with exit code 1 if the history could not be run to its end, or if something
+    differs. Runs the actor's code: only replay what you trust.
     """
     from lineage_stash.cli import show_logs
     from lineage_stash.cli.replaying import replay as run_again

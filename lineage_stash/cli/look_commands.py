@@ -28,10 +28,10 @@ def status(
     filters: FilterOption = None,
     living: Annotated[bool, typer.Option("--living", help="Leave out peers that have left for good.")] = False,
 ) -> None:
-    """Show the services and the spares, the runs, every driver and actor with how far its log is committed, its stash
-    against its cap and how durable its commits are, the last recovery, and which failures are survived.
+    """Show services, runs, every driver and actor, the last recovery, and which failures are survived.
 
-    Filters choose among the peers.
+    Of each driver and actor: its life, how far its log is committed, its stash against its cap, how durable its commits
+    are. Filters choose among these.
     """
     from lineage_stash.cli import show
     from lineage_stash.cli.figures import ask_figures
@@ -102,8 +102,9 @@ def recovery(
     output: FormatOption = Format.TABLE,
     address: AddressOption = None,
 ) -> None:
-    """Tell all about one recovery: what died and how that was noticed, each phase on one line of time, how much was
-    replayed and restored, who else was down, and who was affected.
+    """Tell all about one recovery: what died, how it was noticed, each phase, and who was affected.
+
+    Also how much was replayed and restored, and who else was down at the time.
     """
     from lineage_stash.cli import show_recovery
     from lineage_stash.cli.recovery import find_recovery, tell
@@ -123,10 +124,9 @@ def recovery(
 
 
 def doctor(output: FormatOption = Format.TABLE, address: AddressOption = None, filters: FilterOption = None) -> None:
-    """Check versions, Java and its flags, clock, memory, ports, services, replicas, storage and limits, and say what to
-    do about what is wrong.
+    """Check the installation, the machine and the services, and say what to do about what is wrong.
 
-    Ends with exit code 1 if something is to be repaired.
+    Versions, Java and its flags, clock, memory, ports, replicas and their nodes, disks, limits. Ends with exit code 1 if something is to be repaired.
     """
     from lineage_stash.cli import show
     from lineage_stash.cli.doctor import Check, has_problem
