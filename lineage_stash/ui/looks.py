@@ -41,10 +41,8 @@ def _ask(peer: PeerId, records: Records, own_node: str) -> Look | None:
     question = json.dumps({LOOK: FLOWS}).encode()
     try:
         body, _ = ask(place.address_from(own_node), records.secret, Kind.CONTROL, question, within_s=WITHIN_S)
-    except NoAnswer:
+        said = json.loads(body)
+        called, callers = ({PeerId(other): calls for other, calls in flows} for flows in said[FLOWS])
+        return Look(Figures(*said[FIGURES]), called, callers)
+    except (NoAnswer, KeyError, TypeError, ValueError):  # one of another version may say something else
         return None
-    said = json.loads(body)
-    if FIGURES not in said:
-        return None
-    called, callers = ({PeerId(other): calls for other, calls in flows} for flows in said[FLOWS])
-    return Look(Figures(*said[FIGURES]), called, callers)
