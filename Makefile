@@ -68,8 +68,9 @@ test-failures: compiled ## the slow tests: real processes, really killed
 test-long: compiled ## the slow tests that the gate has no time for: a full disk, two machines
 	LINEAGE_STASH_PURE=0 $(BIN)/pytest tests -m "long" $(SLOWEST)
 
-test-services: setup ## the tests that need outside services; installs redis-server where there is none
+test-services: setup ## the tests that need outside services; installs redis-server and chromium where there are none
 	.ci/install-redis
+	.ci/install-chromium
 	$(BIN)/pytest tests -m "services" $(SLOWEST)
 
 simulate: compiled ## random schedules of faults: SCHEDULES=2000 SEED=0

@@ -75,6 +75,8 @@ RESERVED = {
         "benchmarks/",
         "tests/",
     ),
+    "lineage_stash.ui": ("lineage_stash/ui/", "lineage_stash/cli/ui_command.py", "tests/"),
+    "selenium": ("tests/ui/",),
     "benchmarks": ("benchmarks/", "tests/"),
     "raydp_jobs": ("raydp_jobs/", "benchmarks/", "tests/"),
     "tests": ("tests/",),
@@ -216,6 +218,8 @@ def test_module_keeps_to_the_import_table(path: str) -> None:
         ("lineage_stash/store/disk.py", "from lineage_stash.testing import faulty_store"),
         ("lineage_stash/__init__.py", "import ray"),
         ("lineage_stash/__init__.py", "try:\n    from lineage_stash.on_ray import init\nexcept ImportError:\n    pass"),
+        ("lineage_stash/cli/status.py", "from lineage_stash.ui import server"),
+        ("lineage_stash/ui/live.py", "import ray"),
         ("raydp_jobs/count.py", "import raydp"),
     ],
 )
@@ -241,6 +245,7 @@ def test_forbidden_import_is_caught(path: str, source: str) -> None:
         ("lineage_stash/__init__.py", "def __getattr__(name):\n    from lineage_stash import on_ray"),
         ("lineage_stash/wire/frames.py", "import socket\nfrom lineage_stash.wire import poller"),
         ("lineage_stash/store/disk.py", "import raylike"),
+        ("lineage_stash/ui/live.py", "from lineage_stash.cli import status\nfrom lineage_stash.on_ray import answers"),
         ("raydp_jobs/count.py", "import lineage_stash\nfrom pyspark.sql import functions"),
     ],
 )

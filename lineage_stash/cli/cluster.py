@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import IO, NamedTuple
 
 import ray
+from ray._private.authentication import authentication_utils as tokens
 from ray.exceptions import AuthenticationError, RayError
 from ray.experimental import internal_kv
 
@@ -85,10 +86,20 @@ def _look_around() -> Cluster:
         node=own_node(),
         plane=ControlPlane(),
         free_cpus=ray.available_resources().get("CPU", 0.0),
-        alive_nodes=frozenset(node["NodeID"] for node in ray.nodes() if node["Alive"]),
+        alive_nodes=alive_nodes(),
         session=context.worker.node.get_session_dir_path(),
         fact_storage="" if storage is None else storage.decode(),
     )
+
+
+def alive_nodes() -> frozenset[str]:
+    """The nodes that Ray has not given up."""
+    return frozenset(node["NodeID"] for node in ray.nodes() if node["Alive"])
+
+
+def is_token(authorization: str) -> bool:
+    """Whether an `Authorization` header has the token of the cluster; never where clusters ask for none."""
+    return bool(tokens.is_token_auth_enabled() and tokens.validate_request_token(authorization))
 
 
 def _join(address: str | None) -> None:

@@ -5,7 +5,7 @@ They load nothing of Ray before they are asked for something, so that `--help` i
 
 import typer
 
-from lineage_stash.cli import chaos_command, log_commands, look_commands, run_commands
+from lineage_stash.cli import chaos_command, log_commands, look_commands, run_commands, ui_command
 from lineage_stash.cli.options import parse_duration_s
 
 __all__ = ["app", "parse_duration_s"]
@@ -14,7 +14,7 @@ app = typer.Typer(
     name="stash",
     help="Look at the programs of a Ray cluster that survive kill -9: who runs, what was recovered, what is wrong, why "
     "a call ran when it did, and what is over and can be removed. Run it on a node of the cluster; only abandon, rm "
-    "and gc change anything, and chaos kills on purpose. log, why and replay also read the files of a store whose "
+    "and gc change anything, and chaos kills on purpose. log, why, replay and ui also read the files of a store whose "
     "cluster is gone.",
     no_args_is_help=True,
     add_completion=False,
@@ -25,6 +25,7 @@ FAMILIES = (
     (look_commands, ("status", "top", "recoveries", "recovery", "doctor")),
     (log_commands, ("log", "why", "replay")),
     (run_commands, ("runs", "abandon", "rm", "gc")),
+    (ui_command, ("ui",)),
     (chaos_command, ("chaos",)),
 )
 

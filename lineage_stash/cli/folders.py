@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lineage_stash.cli.removing import Failed, NotRemoved
+from lineage_stash.on_ray.recovery_file import FILE as RECOVERIES
 from lineage_stash.on_ray.registry import REPLICAS
 from lineage_stash.store.files import FORMAT_WITH_TEXT, LONGEST_TEXT_BYTES, MAGIC, PREFIX
 from lineage_stash.store.folder import FILE_NAME, UNFINISHED_NAME
@@ -273,4 +274,12 @@ def remove(path: str) -> int:
             os.close(lock)
     with suppress(OSError):  # what has another name is in it
         os.rmdir(path)
+    _remove_recoveries(Path(path).parent)
     return sum(contents.files.values())
+
+
+def _remove_recoveries(storage: Path) -> None:
+    """With the last replica goes what lies beside them of recoveries."""
+    if not folders_in(storage, REPLICAS) and not (storage / RECOVERIES).is_symlink():
+        with suppress(OSError):
+            (storage / RECOVERIES).unlink()

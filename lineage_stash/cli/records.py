@@ -6,12 +6,16 @@ nobody is missing whom one that has left had created.
 """
 
 import json
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from lineage_stash import codec
 from lineage_stash.core.history import History
 from lineage_stash.core.ids import Member, PeerId
+from lineage_stash.on_ray import recovery_file
 from lineage_stash.on_ray.creation import Creation
 from lineage_stash.on_ray.levels import DURABILITY
 from lineage_stash.on_ray.registry import COORDINATOR, Place, replica_name
@@ -176,8 +180,21 @@ def read(plane: Plane) -> Records:
 
 def read_recoveries(plane: Plane) -> tuple[Recovery, ...]:
     """All recoveries that have ended, oldest first."""
-    found = [_recovery(value) for value in plane.get_all("recoveries/").values()]
-    return tuple(sorted(found, key=lambda recovery: (recovery.noticed_at, recovery.round, recovery.peer)))
+    return in_order(_recovery(value) for value in plane.get_all("recoveries/").values())
+
+
+def left_recoveries(storage: Path) -> tuple[Recovery, ...]:
+    """Those that a cluster has left beside its store, oldest first; a line that is damaged is left out."""
+    found: list[Recovery] = []
+    for line in recovery_file.read(storage):
+        with suppress(ValueError, TypeError, AttributeError):
+            found.append(_recovery(line))
+    return in_order(found)
+
+
+def in_order(recoveries: Iterable[Recovery]) -> tuple[Recovery, ...]:
+    """Oldest first."""
+    return tuple(sorted(recoveries, key=lambda recovery: (recovery.noticed_at, recovery.round, recovery.peer)))
 
 
 def unclaimed(records: Records) -> tuple[PeerId, ...]:

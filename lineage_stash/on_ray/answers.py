@@ -18,7 +18,7 @@ from lineage_stash.store.contract import Level
 LOOK = "show"
 """The word that a question begins with; the coordinator, which looks for handles, says another one."""
 
-FIGURES, CALLS, REPLIES, PARCELS = "figures", "calls", "replies", "parcels"
+FIGURES, FLOWS, CALLS, REPLIES, PARCELS = "figures", "flows", "calls", "replies", "parcels"
 
 PAGE_BYTES = 4 * 1024 * 1024
 """About how much of payloads one answer brings; the rest is asked for again."""
@@ -58,6 +58,8 @@ def answer(peer: Peer, level: Level, asked: dict[str, Any]) -> dict[str, Any]:
     what = asked[LOOK]
     if what == FIGURES:
         return {FIGURES: figures_of(peer, level)}
+    if what == FLOWS:
+        return {FIGURES: figures_of(peer, level), FLOWS: flows_of(peer)}
     other = peer.counterparts.get(PeerId(asked["peer"]))
     if other is None:
         return {what: []}
@@ -88,6 +90,14 @@ def figures_of(peer: Peer, level: Level) -> Figures:
         is_held_back=program.held_back is not None,
         level=level.name.lower(),
     )
+
+
+def flows_of(peer: Peer) -> tuple[list[tuple[PeerId, int]], list[tuple[PeerId, int]]]:
+    """Whom a peer has called, and by whom it was called, and how often, former lives included."""
+    others = peer.counterparts.values()
+    called = [(other.peer, int(other.outbox.calls.upper)) for other in others]
+    callers = [(other.peer, int(other.inbox.received)) for other in others]
+    return [flow for flow in called if flow[1]], [flow for flow in callers if flow[1]]
 
 
 def _page(kept: dict[int, bytes] | Backlog, lower: int, upper: int) -> list[tuple[int, str]]:

@@ -4,7 +4,6 @@ The phases are those of the design: detect (from the notice to the open round), 
 restore (a process, and the checkpoint in it), replay, resume.
 """
 
-import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +14,7 @@ from lineage_stash.core.history import Decision
 from lineage_stash.core.ids import PeerId
 from lineage_stash.core.recovery import Coordinator, Phase
 from lineage_stash.on_ray.process import split_address
+from lineage_stash.on_ray.recovery_file import keep
 from lineage_stash.on_ray.registry import Registry
 from lineage_stash.on_ray.telling import tell
 from lineage_stash.shell import Shell, address_of
@@ -131,8 +131,7 @@ class Recoveries:
         self.recovered += 1
         self.replay_rate = 1e3 * record["replayed"] / max(record["replay_ms"], 1.0)
         self._on_recovered(record)
-        key = f"recoveries/{record['round']:08d}/{record['peer']}"
-        self.registry.ask(lambda: self.registry.plane.put(key, json.dumps(record).encode()))
+        self.registry.ask(partial(keep, self.registry.plane, record))
 
 
 def in_one_line(record: dict[str, Any]) -> str:

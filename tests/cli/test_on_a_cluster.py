@@ -205,7 +205,7 @@ def test_doctor_finds_a_healthy_cluster_well(address: str, counter: "ray.ActorHa
     assert "share a node" in checks["replicas"]["advice"]
     assert "end with the GCS process" in checks["facts of the cluster"]["found"]
     names = [path.name.partition(".")[2] or path.name for path in storage.rglob("*") if path.is_file()]
-    assert sorted(set(names)) == ["lock", "segment"], "the doctor leaves nothing behind"
+    assert sorted(set(names)) == ["jsonl", "lock", "segment"], "the doctor leaves nothing behind"
 
 
 def run_program(address: str, how: str, lifetime: str = "non_detached") -> str:
