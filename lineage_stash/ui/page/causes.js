@@ -10,6 +10,7 @@ import { placeGraph } from "./dataflow.js";
 const BOX = { width: 176, height: 38 };
 const GAP = { x: 44, y: 12 };
 const LEFT = 22;
+const MOST_SHRUNK = 1.3;
 
 const EDGES = {
   called: "called",
@@ -116,6 +117,7 @@ function picture(past, chosen) {
         viewBox: `0 0 ${width} ${height}`,
         role: "group",
         class: "past",
+        style: { "max-width": `max(100%, ${width / MOST_SHRUNK}px)` },
         "aria-label": `${plural(past.nodes.length, "node")} of the past of ${past.asked}`,
       },
       h(
@@ -204,10 +206,7 @@ function boxOf(node, at, past, chosen) {
 }
 
 const words = (node) =>
-  node.kind === "end"
-    ? node.title.replace(`${node.peer}`, "").replace(/^, | below/, (found) => (found === ", " ? "" : "below")) ||
-      shortName(node.peer)
-    : node.title;
+  node.kind === "end" ? node.title.replace(node.peer, "").replace(/^,? ?(which )?/, "") || "began" : node.title;
 
 function details(past, id, facts) {
   const node = past.nodes.find((one) => one.id === id) ?? past.nodes.find((one) => one.id === past.root);
