@@ -126,7 +126,8 @@ def recovery(
 def doctor(output: FormatOption = Format.TABLE, address: AddressOption = None, filters: FilterOption = None) -> None:
     """Check the installation, the machine and the services, and say what to do about what is wrong.
 
-    Versions, Java and its flags, clock, memory, ports, replicas and their nodes, disks, limits. Ends with exit code 1 if something is to be repaired.
+    Versions, Java and its flags, clock, memory, ports, replicas and their nodes, disks, limits. Ends with exit
+    code 1 if something is to be repaired.
     """
     from lineage_stash.cli import show
     from lineage_stash.cli.doctor import Check, has_problem

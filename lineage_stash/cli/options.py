@@ -145,9 +145,12 @@ def as_text(output: Format, value: dict[str, Any], *, in_a_line: bool = False) -
 
 
 @contextmanager
-def records_of(address: str | None) -> "Iterator[tuple[Cluster, Records]]":
-    """A cluster and what its control plane knows; ends the command where there is nothing to look at."""
-    from lineage_stash.cli.cluster import NotJoined, joined
+def records_of(address: str | None, otherwise: str = "") -> "Iterator[tuple[Cluster, Records]]":
+    """A cluster and what its control plane knows; ends the command where there is nothing to look at.
+
+    `otherwise` is what else can be done where no cluster runs.
+    """
+    from lineage_stash.cli.cluster import NoCluster, NotJoined, joined
     from lineage_stash.cli.examine import START_SERVICES
     from lineage_stash.cli.records import read
     from lineage_stash.on_ray.control_plane import ControlPlaneAway
@@ -158,6 +161,8 @@ def records_of(address: str | None) -> "Iterator[tuple[Cluster, Records]]":
             if not found.has_services:
                 fail(f"no lineage_stash services run in the cluster at {cluster.address}: {START_SERVICES}")
             yield cluster, found
+    except NoCluster as error:
+        fail(f"{error}{otherwise}")
     except (NotJoined, ControlPlaneAway) as error:
         fail(str(error))
 
@@ -193,7 +198,7 @@ def logs_of(address: str | None, storages: list[Path] | None) -> "Iterator[Sourc
             finally:
                 source.close()
         else:
-            with records_of(address) as (cluster, records):
+            with records_of(address, ", or --storage FOLDER for files that are left") as (cluster, records):
                 yield ClusterSource(records, cluster.plane, cluster.node, cluster.alive_nodes)
     except NotFound as error:
         fail(str(error))

@@ -251,31 +251,44 @@ class _Supply:
         return self._source.parcels(giver, self._peer, lower, upper)
 
 
+class _Recording:
+    """What comes of a history, call by call."""
+
+    def __init__(self, *, keeps: bool, with_states: bool, goes_on: Callable[[_Step], bool]) -> None:
+        self.calls = 0
+        self.last: offline.Outcome | None = None
+        self.steps: list[_Step] = []
+        self.life: OfflineLife | None = None
+        self._keeps = keeps
+        self._with_states = with_states
+        self._goes_on = goes_on
+
+    def on_called(self, outcome: offline.Outcome, _: Any) -> None:
+        """Take in a call that was run, or in which the history ended."""
+        assert self.life is not None, "calls come from a life"
+        if outcome.reply is not None:
+            self.calls += 1
+            self.last = outcome
+        if self._keeps:
+            self.steps.append(_Step(outcome, _state(self.life) if self._with_states else {}))
+            if not self._goes_on(self.steps[-1]) and self.life.ended is None:
+                self.life.ended = Ended("differs", outcome.at, "it differs from here on")
+
+
 def _run(source: Source, past: Past, cls: type, load: Callable[[str], type], digest: str, lower: int, *,
          compares: bool, on_step: Callable[[_Step], bool] = lambda _: True
          ) -> tuple[Replayed, list[_Step]]:  # fmt: skip
-    steps: list[_Step] = []
-    each = compares and len(past.entries) <= MOST_COMPARED_STATES
-    finished: list[offline.Outcome] = []
-
-    def on_called(outcome: offline.Outcome, _: Any) -> None:
-        if outcome.reply is not None:
-            finished[:] = [outcome]
-        if compares:
-            steps.append(_Step(outcome, _state(life) if each else {}))
-            if not on_step(steps[-1]) and life.ended is None:
-                life.ended = Ended("differs", outcome.at, "it differs from here on")
-
-    life = OfflineLife(past, cls, load, _Supply(source, past.peer), on_called, digest)
+    recording = _Recording(
+        keeps=compares, with_states=len(past.entries) <= MOST_COMPARED_STATES, goes_on=on_step
+    )  # fmt: skip
+    life = recording.life = OfflineLife(past, cls, load, _Supply(source, past.peer), recording.on_called, digest)
     adopt(life)
     life.run()
-    calls = (
-        sum(not_replayed is not None for not_replayed in (step.outcome.reply for step in steps)) if compares else None
-    )
-    count = calls if calls is not None else life.peer.program.replayed
-    last = f"{call_in_words(finished[0].payload).text} → {value_in_words(finished[0].reply or b'')}" if finished else ""
+    last = recording.last
+    told = "" if last is None else f"{call_in_words(last.payload).text} → {value_in_words(last.reply or b'')}"
     shown = {name: text for name, (_, text) in _state(life).items()}
-    return Replayed(_title(life.program.cls), lower, life.position, count, last, shown, life.ended), steps
+    code = _title(life.program.cls)
+    return Replayed(code, lower, life.position, recording.calls, told, shown, life.ended), recording.steps
 
 
 def _title(cls: type) -> str:
