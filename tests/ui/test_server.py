@@ -53,7 +53,7 @@ def ask(server: Server, target: str, method: str = "GET", **headers: str) -> tup
         return answer, answer.read()
 
 
-@pytest.mark.parametrize("target", ["/", "/app.js", "/style.css", "/facts", "/log?peer=x", "/past?call=x", "/nothing"])
+@pytest.mark.parametrize("target", ["/", "/app.js", "/frame.css", "/facts", "/log?peer=x", "/past?call=x", "/nothing"])
 def test_everything_is_refused_without_the_key(server: Server, target: str) -> None:
     answer, body = ask(server, target)
     assert answer.status == 401

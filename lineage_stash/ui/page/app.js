@@ -36,7 +36,11 @@ export function go(changes, { replace = false } = {}) {
   }
   const hash = `#${where}`;
   if (hash === location.hash) return show();
-  if (replace) { window.history.replaceState(null, "", hash); read(); show(); } else location.hash = hash;
+  if (replace) {
+    window.history.replaceState(null, "", hash);
+    read();
+    show();
+  } else location.hash = hash;
 }
 
 function read() {
@@ -75,17 +79,35 @@ function showDrawer() {
 
 function showHeader() {
   const { facts } = state;
-  render(byId("views"), NAMES.map((name, position) => h("a", {
-    href: `#view=${name}`, role: "tab", "aria-selected": String(name === state.view), "data-view": name,
-    title: `${VIEWS[name].title} (${position + 1})`,
-  }, VIEWS[name].title, h("kbd", { "aria-hidden": "true" }, position + 1))));
+  render(
+    byId("views"),
+    NAMES.map((name, position) =>
+      h(
+        "a",
+        {
+          href: `#view=${name}`,
+          role: "tab",
+          "aria-selected": String(name === state.view),
+          "data-view": name,
+          title: `${VIEWS[name].title} (${position + 1})`,
+        },
+        VIEWS[name].title,
+        h("kbd", { "aria-hidden": "true" }, position + 1),
+      ),
+    ),
+  );
   byId("source").textContent = facts.source.name;
   byId("source").title = facts.source.title;
   const promise = byId("promise");
   const trouble = state.failure || facts.trouble;
   promise.dataset.level = trouble ? "files" : facts.promise.level; // what was promised last is no promise now
-  render(promise, h("span", { class: "shield", "aria-hidden": "true" }), h("b", {}, facts.promise.word), " ",
-    h("span", { class: "words" }, facts.promise.text));
+  render(
+    promise,
+    h("span", { class: "shield", "aria-hidden": "true" }),
+    h("b", {}, facts.promise.word),
+    " ",
+    h("span", { class: "words" }, facts.promise.text),
+  );
   byId("trouble").hidden = !trouble;
   byId("trouble").textContent = trouble;
   showFreshness();
@@ -108,14 +130,19 @@ function showFreshness() {
 async function ask() {
   try {
     const answer = await fetch("facts");
-    if (!answer.ok) throw new Error(answer.status === 401
-      ? "this page's key is not valid any more: open the address that stash ui has printed" : (await answer.json()).error);
+    if (!answer.ok)
+      throw new Error(
+        answer.status === 401
+          ? "this page's key is not valid any more: open the address that stash ui has printed"
+          : (await answer.json()).error,
+      );
     state.facts = await answer.json();
     state.at = performance.now();
     state.failure = "";
     history.add(state.facts);
   } catch (error) {
-    state.failure = error instanceof TypeError ? "stash ui does not answer any more: is it still running?" : error.message;
+    state.failure =
+      error instanceof TypeError ? "stash ui does not answer any more: is it still running?" : error.message;
     byId("trouble").hidden = false;
     byId("trouble").textContent = state.failure;
   }
@@ -142,7 +169,13 @@ for (const kind of ["pointerover", "focusin"]) {
   document.addEventListener(kind, (event) => tell(event.target.closest?.("[data-tip]")));
 }
 for (const kind of ["pointerout", "focusout", "wheel", "scroll"]) {
-  document.addEventListener(kind, () => { byId("tip").hidden = true; }, { capture: true, passive: true });
+  document.addEventListener(
+    kind,
+    () => {
+      byId("tip").hidden = true;
+    },
+    { capture: true, passive: true },
+  );
 }
 
 function tell(target) {
@@ -150,7 +183,8 @@ function tell(target) {
   if (!target) return;
   tip.textContent = target.dataset.tip;
   tip.hidden = false;
-  const box = target.getBoundingClientRect(), own = tip.getBoundingClientRect();
+  const box = target.getBoundingClientRect(),
+    own = tip.getBoundingClientRect();
   const left = Math.min(Math.max(8, box.left + box.width / 2 - own.width / 2), innerWidth - own.width - 8);
   const above = box.top - own.height - 8;
   tip.style.setProperty("left", `${left}px`);
@@ -167,7 +201,10 @@ document.addEventListener("keydown", (event) => {
   if (byId("help").open) return;
   if (moveInRows(event) || VIEWS[state.view].view.key?.(event, state)) return event.preventDefault();
   const act = KEYS[event.key] ?? (NAMES[Number(event.key) - 1] && (() => go({ view: NAMES[Number(event.key) - 1] })));
-  if (act) { act(); event.preventDefault(); }
+  if (act) {
+    act();
+    event.preventDefault();
+  }
 });
 
 const KEYS = {
@@ -206,19 +243,26 @@ function moveInRows(event) {
 function toggleHelp() {
   const dialog = byId("help");
   render(dialog, helpPage());
-  if (dialog.open) dialog.close(); else dialog.showModal();
+  if (dialog.open) dialog.close();
+  else dialog.showModal();
 }
 
 byId("help-button").addEventListener("click", toggleHelp);
-byId("help").addEventListener("click", (event) => { if (event.target === byId("help")) byId("help").close(); });
+byId("help").addEventListener("click", (event) => {
+  if (event.target === byId("help")) byId("help").close();
+});
 byId("theme").addEventListener("click", nextTheme);
-window.addEventListener("hashchange", () => { read(); show(); });
+window.addEventListener("hashchange", () => {
+  read();
+  show();
+});
 window.addEventListener("resize", show);
 document.addEventListener("input", (event) => {
   if (event.target.name) go({ [event.target.name]: event.target.value }, { replace: true });
 });
 document.addEventListener("change", (event) => {
-  if (event.target.type === "checkbox") go({ [event.target.name]: event.target.checked ? "yes" : null }, { replace: true });
+  if (event.target.type === "checkbox")
+    go({ [event.target.name]: event.target.checked ? "yes" : null }, { replace: true });
 });
 document.addEventListener("visibilitychange", show);
 setInterval(showFreshness, EVERY_MS);

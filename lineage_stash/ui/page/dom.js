@@ -2,8 +2,23 @@
 // selections stay where they are. Nothing is ever parsed as HTML, so no name of an actor can be a tag.
 
 const SVG = "http://www.w3.org/2000/svg";
-const DRAWN = new Set(["svg", "g", "path", "rect", "circle", "line", "text", "tspan", "title", "polygon", "defs",
-  "marker", "clipPath", "ellipse", "polyline"]);
+const DRAWN = new Set([
+  "svg",
+  "g",
+  "path",
+  "rect",
+  "circle",
+  "line",
+  "text",
+  "tspan",
+  "title",
+  "polygon",
+  "defs",
+  "marker",
+  "clipPath",
+  "ellipse",
+  "polyline",
+]);
 
 /** An element with attributes and children; null, false and undefined are left out. */
 export function h(tag, attributes = {}, ...children) {
@@ -54,8 +69,11 @@ function patchChildren(parent, fresh) {
 }
 
 function isAlike(old, wanted) {
-  return old.nodeType === wanted.nodeType && old.nodeName === wanted.nodeName
-    && (old.dataset?.key ?? "") === (wanted.dataset?.key ?? "");
+  return (
+    old.nodeType === wanted.nodeType &&
+    old.nodeName === wanted.nodeName &&
+    (old.dataset?.key ?? "") === (wanted.dataset?.key ?? "")
+  );
 }
 
 function patch(old, wanted) {
@@ -68,7 +86,8 @@ function patch(old, wanted) {
   }
   for (const { name, value } of wanted.attributes) {
     if (old.getAttribute(name) === value || isOwn(old, name)) continue;
-    if (name === "style") old.style.cssText = wanted.style.cssText; // as an attribute, the page's policy refuses it
+    if (name === "style")
+      old.style.cssText = wanted.style.cssText; // as an attribute, the page's policy refuses it
     else old.setAttribute(name, value);
   }
   if (!old.hasAttribute("data-own")) patchChildren(old, wanted);
@@ -76,8 +95,11 @@ function patch(old, wanted) {
 
 // What the user does to an element is not undone: the text of a field, and which row of a table the keys are at.
 function isOwn(element, name) {
-  return (element.nodeName === "INPUT" && name === "value") || (name === "tabindex" && element.hasAttribute("data-row"))
-    || (element.nodeName === "DETAILS" && name === "open");
+  return (
+    (element.nodeName === "INPUT" && name === "value") ||
+    (name === "tabindex" && element.hasAttribute("data-row")) ||
+    (element.nodeName === "DETAILS" && name === "open")
+  );
 }
 
 export const byId = (id) => document.getElementById(id);

@@ -4,8 +4,12 @@ const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 export function bytes(count) {
   if (count === null || count === undefined) return "–";
-  let amount = count, unit = 0;
-  while (amount >= 1024 && unit < UNITS.length - 1) { amount /= 1024; unit += 1; }
+  let amount = count,
+    unit = 0;
+  while (amount >= 1024 && unit < UNITS.length - 1) {
+    amount /= 1024;
+    unit += 1;
+  }
   return unit ? `${amount.toFixed(amount < 10 ? 1 : 0)} ${UNITS[unit]}` : `${count} B`;
 }
 
@@ -49,7 +53,11 @@ export function clock(ms, step = 1000) {
   if (step >= 86_400_000) return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
   if (step >= 60_000) return minutes;
   const places = step >= 1000 ? 0 : step >= 100 ? 1 : step >= 10 ? 2 : 3;
-  const fraction = places ? `.${String(Math.floor(ms) % 1000).padStart(3, "0").slice(0, places)}` : "";
+  const fraction = places
+    ? `.${String(Math.floor(ms) % 1000)
+        .padStart(3, "0")
+        .slice(0, places)}`
+    : "";
   return `${minutes}:${two(at.getSeconds())}${fraction}`;
 }
 
@@ -67,3 +75,5 @@ export const natural = new Intl.Collator("en", { numeric: true }).compare;
 export const many = (number, one, several) => `${count(number)} ${number === 1 ? one : several}`;
 
 export const plural = (number, word) => many(number, word, `${word}s`);
+
+export const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);

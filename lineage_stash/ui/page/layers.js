@@ -1,4 +1,4 @@
-// A graph in layers, from left to right: whoever is called is to the right of whoever calls, as far as that is possible.
+// A graph in layers, from left to right: whoever is called is to the right of whoever calls, as far as possible.
 // Pure: nodes with sizes and edges in, places out.
 
 const SWEEPS = 6;
@@ -13,7 +13,9 @@ export function inLayers(nodes, edges, { gapX = 96, gapY = 18, most = 12, talles
 
 /** The edges without those that lead back to where a walk from the first nodes came from. */
 function withoutCycles(nodes, links) {
-  const next = grouped(links, "from"), kept = [], seen = new Map();
+  const next = grouped(links, "from"),
+    kept = [],
+    seen = new Map();
   const walk = (id) => {
     seen.set(id, "open");
     for (const edge of next.get(id) ?? []) {
@@ -23,7 +25,8 @@ function withoutCycles(nodes, links) {
     }
     seen.set(id, "done");
   };
-  for (const node of [...nodes].sort((one, other) => Number(other.first) - Number(one.first))) if (!seen.has(node.id)) walk(node.id);
+  for (const node of [...nodes].sort((one, other) => Number(other.first) - Number(one.first)))
+    if (!seen.has(node.id)) walk(node.id);
   return kept;
 }
 
@@ -33,7 +36,10 @@ function byDepth(nodes, links) {
   for (let round = 0; round < nodes.length; round += 1) {
     let moved = false;
     for (const { from, to } of links) {
-      if (depth.get(to) <= depth.get(from)) { depth.set(to, depth.get(from) + 1); moved = true; }
+      if (depth.get(to) <= depth.get(from)) {
+        depth.set(to, depth.get(from) + 1);
+        moved = true;
+      }
     }
     if (!moved) break;
   }
@@ -44,17 +50,24 @@ function byDepth(nodes, links) {
 
 /** Within a layer, nodes are near those that they are linked with, so that few edges cross. */
 function ordered(layers, links) {
-  const incoming = grouped(links, "to"), outgoing = grouped(links, "from");
+  const incoming = grouped(links, "to"),
+    outgoing = grouped(links, "from");
   const place = new Map();
-  const note = () => layers.forEach((layer) => layer.forEach((node, position) => place.set(node.id, position / layer.length)));
+  const note = () =>
+    layers.forEach((layer) => layer.forEach((node, position) => place.set(node.id, position / layer.length)));
   note();
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     const [neighbours, end] = sweep % 2 ? [outgoing, "to"] : [incoming, "from"];
     for (const layer of layers) {
-      const middle = new Map(layer.map((node) => {
-        const around = (neighbours.get(node.id) ?? []).map((edge) => place.get(edge[end]));
-        return [node.id, around.length ? around.reduce((sum, one) => sum + one, 0) / around.length : place.get(node.id)];
-      }));
+      const middle = new Map(
+        layer.map((node) => {
+          const around = (neighbours.get(node.id) ?? []).map((edge) => place.get(edge[end]));
+          return [
+            node.id,
+            around.length ? around.reduce((sum, one) => sum + one, 0) / around.length : place.get(node.id),
+          ];
+        }),
+      );
       layer.sort((one, other) => middle.get(one.id) - middle.get(other.id));
     }
     note();
@@ -69,7 +82,9 @@ function wrapped(layers, most, tallest, gapY) {
     const parts = Math.max(Math.ceil(layer.length / most), Math.ceil(height / tallest));
     const size = Math.ceil(layer.length / parts);
     return Array.from({ length: Math.ceil(layer.length / size) }, (_, part) => ({
-      nodes: layer.slice(part * size, (part + 1) * size), close: part > 0 }));
+      nodes: layer.slice(part * size, (part + 1) * size),
+      close: part > 0,
+    }));
   });
 }
 
@@ -81,7 +96,10 @@ function placed(layers, gapX, gapY) {
   layers.forEach(({ nodes, close }, position) => {
     if (position) x += close ? gapY : gapX;
     let y = (height - heights[position]) / 2;
-    for (const node of nodes) { places.set(node.id, { x, y, width: node.width, height: node.height }); y += node.height + gapY; }
+    for (const node of nodes) {
+      places.set(node.id, { x, y, width: node.width, height: node.height });
+      y += node.height + gapY;
+    }
     x += Math.max(...nodes.map((node) => node.width));
   });
   return { places, width: x, height };

@@ -26,11 +26,23 @@ export function spans(recovery) {
 
 /** A bar whose length is the recovery's, as a part of the longest one's. */
 export function phaseBar(recovery, longest) {
-  return h("div", { class: "phases", "aria-hidden": "true" }, spans(recovery).map(({ phase, ms }) => h("i", {
-    "data-phase": phase, "data-tip": `${phase} ${duration(ms)}`, style: { width: `${(100 * ms / longest).toFixed(2)}%` } })));
+  return h(
+    "div",
+    { class: "phases", "aria-hidden": "true" },
+    spans(recovery).map(({ phase, ms }) =>
+      h("i", {
+        "data-phase": phase,
+        "data-tip": `${phase} ${duration(ms)}`,
+        style: { width: `${((100 * ms) / longest).toFixed(2)}%` },
+      }),
+    ),
+  );
 }
 
 export function legend() {
-  return h("ul", { class: "legend" }, PHASES.map((phase) => h("li", { "data-tip": MEANINGS[phase] },
-    h("i", { "data-phase": phase }), phase)));
+  return h(
+    "ul",
+    { class: "legend" },
+    PHASES.map((phase) => h("li", { "data-tip": MEANINGS[phase] }, h("i", { "data-phase": phase }), phase)),
+  );
 }

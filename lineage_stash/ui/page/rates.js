@@ -3,14 +3,18 @@
 const KEPT = 60;
 
 class History {
-  constructor() { this.lines = new Map(); }
+  constructor() {
+    this.lines = new Map();
+  }
 
   add(facts) {
     this._put("total", facts.totals.calls_per_s ?? 0);
     for (const peer of facts.peers) this._put(peer.peer, peer.calls_per_s ?? 0);
   }
 
-  of(name) { return this.lines.get(name) ?? []; }
+  of(name) {
+    return this.lines.get(name) ?? [];
+  }
 
   _put(name, value) {
     const line = this.lines.get(name) ?? [];
@@ -25,7 +29,12 @@ export const history = new History();
 /** A curve as the `d` of a path in a box of this size. */
 export function curve(values, width, height) {
   if (values.length < 4) return "";
-  const top = Math.max(...values, 1e-9), step = width / (KEPT - 1), from = width - step * (values.length - 1);
-  return values.map((value, position) =>
-    `${position ? "L" : "M"}${(from + position * step).toFixed(1)} ${(height - 1 - (height - 2) * value / top).toFixed(1)}`).join("");
+  const top = Math.max(...values, 1e-9),
+    step = width / (KEPT - 1),
+    from = width - step * (values.length - 1);
+  const place = (value, position) => [from + position * step, height - 1 - ((height - 2) * value) / top];
+  return values
+    .map(place)
+    .map(([x, y], position) => `${position ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`)
+    .join("");
 }
