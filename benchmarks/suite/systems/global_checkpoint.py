@@ -57,10 +57,14 @@ class GlobalCheckpoint:
         self._settings: Settings
 
     def start(self, *, store_delay_ms: float = 0.0) -> None:
-        """Bring up a Ray of its own, and a spare."""
+        """Bring up a Ray of its own, and join it."""
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+        self.join(store_delay_ms=store_delay_ms)
+
+    def join(self, *, store_delay_ms: float = 0.0) -> None:
+        """Be on the Ray that there is, with a spare."""
         self._started_at = time.monotonic()
         self._folder = tempfile.mkdtemp(prefix="global-checkpoint-")
-        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
         secret = secrets.token_bytes(32)
         self.driver = Driver(secret, interval_s=self._interval_s, holds_output=self._holds_output,
                              start_host=self._start_host)  # fmt: skip
@@ -76,16 +80,20 @@ class GlobalCheckpoint:
 
     def stop(self) -> None:
         """End all that was started."""
+        self.leave()
+        ray.shutdown()
+
+    def leave(self) -> None:
+        """Be on that Ray no more."""
         self.driver.close()
         adopt(None)
         self._hosts.clear()
-        ray.shutdown()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def actor(self, kind: type, *arguments: Any, name: str) -> Any:
         """Create an actor, and wait until it is there."""
         self._start_host()  # the actor takes the spare that is there
-        member = self.driver.create(name, cloudpickle.dumps((kind, arguments)))
+        member = self.driver.create(name, cloudpickle.dumps(kind), cloudpickle.dumps(arguments))
         deadline = time.monotonic() + COME_UP_S
         while member.failure is None:
             if time.monotonic() > deadline:

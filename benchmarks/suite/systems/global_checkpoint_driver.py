@@ -52,9 +52,12 @@ class Spare(NamedTuple):
 class Member:
     """An actor, and where it lives now."""
 
-    def __init__(self, name: str, created: bytes, epoch: int) -> None:
+    def __init__(self, name: str, code: bytes, arguments: bytes, epoch: int) -> None:
         self.name = name
-        self.created = created
+        self.code = code
+        """Of its class, as bytes."""
+        self.arguments = arguments
+        """Those of its constructor, as bytes."""
         self.created_in = epoch
         """The last checkpoint that was begun before it was created."""
         self.channel = Channel(retains=True)
@@ -204,24 +207,35 @@ class Driver:
 
     # members
 
-    def create(self, name: str, created: bytes) -> Member:
+    def create(self, name: str, code: bytes, arguments: bytes) -> Member:
         """Have an actor on a host; returns before it answers."""
         with self.station.lock:
-            member = self.members[name] = Member(name, created, self.begun)
+            member = self.members[name] = Member(name, code, arguments, self.begun)
             self._orphans.append(member)
             self._give_hosts()
+            for spare in self.spares:
+                self._prepare(spare, code)
         return member
 
     def _on_here(self, connection: Connection, *, address: str, pid: int) -> None:
-        self.spares.append(Spare(connection, address, pid))
+        spare = Spare(connection, address, pid)
+        self.spares.append(spare)
         self._give_hosts()
+        if spare in self.spares:
+            for code in dict.fromkeys(member.code for member in self.members.values()):
+                self._prepare(spare, code)
+
+    def _prepare(self, spare: Spare, code: bytes) -> None:
+        """Have a spare load a class before it is needed."""
+        spare.connection.send(Kind.WORDS, pack_words("prepare", code=code))
 
     def _give_hosts(self) -> None:
         while self._orphans and self.spares:
             member = self._orphans.popleft()
             member.host = self.spares.popleft()
             member.host.connection.introduction = member.name
-            self._tell(member, "take", name=member.name, created=member.created, **self._present(member))
+            self._tell(member, "take", name=member.name, code=member.code, arguments=member.arguments,
+                       **self._present(member))  # fmt: skip
             for other in self.members.values():
                 if other is not member and other.host is not None:
                     self._tell(other, "places", places=self._places())

@@ -1,7 +1,8 @@
 """The host: the Ray actor process that an actor of the global-checkpoint system lives in.
 
 Rules:
-- It starts empty, tells the driver where it is, and waits to be given an actor: every host is a spare first.
+- It starts empty, tells the driver where it is, and waits to be given an actor: every host is a spare first, and loads
+  the classes of the actors there are while it waits.
 - Calls run one after the other, in the order in which they came from each caller. A snapshot is taken between calls,
   where its place is among them; the barrier goes on to whoever this actor calls, behind what it has sent there.
 - A rollback ends what runs here, unless it computes without waiting: that is ended when it returns.
@@ -23,6 +24,7 @@ from benchmarks.suite.systems.global_checkpoint_alignment import Alignment
 from benchmarks.suite.systems.global_checkpoint_channel import Channel
 from benchmarks.suite.systems.global_checkpoint_frames import Kind, Parcel, pack, pack_words, unpack, unpack_words
 from benchmarks.suite.systems.global_checkpoint_handles import Ref, adopt, pack_call
+from benchmarks.suite.systems.global_checkpoint_preparing import Prepared
 from benchmarks.suite.systems.global_checkpoint_snapshots import Snapshots
 from benchmarks.suite.systems.global_checkpoint_station import TURN_S, Station
 from lineage_stash.on_ray import payloads
@@ -101,6 +103,7 @@ class Life:
         self.kind: type = object
         self.arguments: tuple[Any, ...] = ()
         self.instance: Any = None
+        self.prepared = Prepared()
         self.places: dict[str, str] = {}
         self.generation = 0
         self.epoch = 0
@@ -115,8 +118,8 @@ class Life:
         """Calls to and from other actors in this generation."""
         self._looked_at = 0.0
         self._topics: dict[str, Callable[..., None]] = {
-            "take": self._take, "places": self._learn_places, "barrier": self._on_barrier,
-            "rollback": self._on_rollback, "probe": self._on_probe,
+            "prepare": self._on_prepare, "take": self._take, "places": self._learn_places,
+            "barrier": self._on_barrier, "rollback": self._on_rollback, "probe": self._on_probe,
         }  # fmt: skip
 
     def run(self) -> None:
@@ -196,8 +199,11 @@ class Life:
     def _say(self, topic: str, **said: Any) -> None:
         self.driver.send(Kind.WORDS, pack_words(topic, **said))
 
-    def _take(self, _: Connection, *, name: str, created: bytes, places: dict[str, str], generation: int,
-              epoch: int, checkpoint: int | None) -> None:  # fmt: skip
+    def _on_prepare(self, _: Connection, *, code: bytes) -> None:
+        self._steps.append(lambda: self.prepared.prepare(code))
+
+    def _take(self, _: Connection, *, name: str, code: bytes, arguments: bytes, places: dict[str, str],
+              generation: int, epoch: int, checkpoint: int | None) -> None:  # fmt: skip
         """Be this actor from now on."""
         self.name = name
         self.station.loop.introduction = name
@@ -206,7 +212,7 @@ class Life:
         self.places = places
 
         def begin() -> None:
-            self.kind, self.arguments = cloudpickle.loads(created)
+            self.kind, self.arguments = self.prepared.class_of(code), cloudpickle.loads(arguments)
             self._restore(generation, epoch, checkpoint)
 
         self._rollback = begin

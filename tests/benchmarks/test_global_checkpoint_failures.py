@@ -1,0 +1,91 @@
+"""What may go wrong with the global-checkpoint system, with real processes on one Ray: each test has its own driver."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from benchmarks.suite.systems.global_checkpoint import GlobalCheckpoint
+from lineage_stash.testing.inject import wait_until
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+WAIT_S = 30.0
+
+
+class Counter:
+    """Counts words."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+
+    def add(self, word: str) -> int:
+        self.counts[word] = self.counts.get(word, 0) + 1
+        return self.counts[word]
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+class Mark:
+    """Whoever loads it leaves a line in a file that is named by the process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> Any:
+        return leave_a_line, (self.folder,)
+
+
+def leave_a_line(folder: Path) -> str:
+    with (folder / str(os.getpid())).open("a") as file:
+        file.write("loaded\n")
+    return ""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_ray() -> Iterator[None]:
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+Start = Callable[[str], GlobalCheckpoint]
+
+
+@pytest.fixture
+def start(one_ray: None) -> Iterator[Start]:  # noqa: ARG001 - it must be there
+    started: list[GlobalCheckpoint] = []
+
+    def join(variant: str) -> GlobalCheckpoint:
+        started.append(GlobalCheckpoint(variant))
+        started[-1].join()
+        return started[-1]
+
+    yield join
+    for system in started:
+        system.leave()
+
+
+def kill(*pids: int) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_spare_has_loaded_the_class_before_it_is_needed(start: Start, tmp_path: Path) -> None:
+    class Marked(Counter):
+        mark = Mark(tmp_path)
+
+    system = start("interval_s=0.2")
+    handle = system.actor(Marked, name="one")
+    assert system.get([handle.add.remote("word")], WAIT_S) == [1]
+    wait_until(lambda: bool(system.driver.spares), "a spare", WAIT_S)
+    (spare,) = system.driver.spares
+    wait_until(lambda: (tmp_path / str(spare.pid)).exists(), "the class in the spare", WAIT_S)
+    kill(system.pid_of("one"))
+    assert system.get([handle.add.remote("word"), handle.pid.remote()], WAIT_S) == [2, spare.pid]
+    assert (tmp_path / str(spare.pid)).read_text() == "loaded\n"
