@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import ray
 
 from benchmarks.suite.systems.global_checkpoint import GlobalCheckpoint
+from benchmarks.suite.systems.global_checkpoint_driver import NEW_SPARE_S
 from lineage_stash.testing.inject import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -89,3 +91,30 @@ def test_spare_has_loaded_the_class_before_it_is_needed(start: Start, tmp_path: 
     kill(system.pid_of("one"))
     assert system.get([handle.add.remote("word"), handle.pid.remote()], WAIT_S) == [2, spare.pid]
     assert (tmp_path / str(spare.pid)).read_text() == "loaded\n"
+
+
+def test_used_spare_is_replaced_later_by_another_thread(start: Start) -> None:
+    system = start("interval_s=0.2")
+    handles = [system.actor(Counter, name=name) for name in ("left", "right")]
+    wait_until(lambda: bool(system.driver.spares), "a spare", WAIT_S)
+    starts = starts_of(system)
+    kill(system.pid_of("left"))
+    killed_at = time.monotonic()
+    assert system.get([handle.add.remote("word") for handle in handles], WAIT_S) == [1, 1]
+    wait_until(lambda: bool(starts), "the start of another spare", WAIT_S)
+    ((started_at, had_lock),) = starts
+    assert started_at - killed_at >= NEW_SPARE_S
+    assert not had_lock
+
+
+def starts_of(system: GlobalCheckpoint) -> list[tuple[float, bool]]:
+    """When a host is started from now on, and whether whoever starts it holds the driver's lock."""
+    starts: list[tuple[float, bool]] = []
+    start_host = system.driver._start_host
+
+    def start_noted() -> None:
+        starts.append((time.monotonic(), system.driver.station.lock._is_owned()))  # type: ignore[attr-defined]
+        start_host()
+
+    system.driver._start_host = start_noted
+    return starts

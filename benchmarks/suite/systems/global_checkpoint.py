@@ -68,13 +68,14 @@ class GlobalCheckpoint:
         secret = secrets.token_bytes(32)
         self.driver = Driver(secret, interval_s=self._interval_s, holds_output=self._holds_output,
                              start_host=self._start_host)  # fmt: skip
+        self._host_class = ray.remote(Host).options(num_cpus=0)
         self._settings = Settings(self.driver.station.address, secret, self._folder, store_delay_ms / 1e3)
         adopt(self.driver)
         self._start_host()
 
     def _start_host(self) -> None:
         """Have another spare."""
-        host = ray.remote(Host).options(num_cpus=0).remote(self._settings)
+        host = self._host_class.remote(self._settings)
         host.run.remote()
         self._hosts.append(host)
 

@@ -16,6 +16,7 @@ Rules:
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -35,7 +36,8 @@ PROBE_S = 0.0005
 """How soon to ask again whether actors still call one another."""
 
 NEW_SPARE_S = 1.0
-"""A spare that was used is replaced a little later, so that its start does not compete with the recovery."""
+"""A spare that was used is replaced so much later, and not before the rollback is over, so that its start does not
+compete with the recovery."""
 
 QUIESCE_S = 5.0
 """How long the source is quiet for a checkpoint before it gives that one up and goes on."""
@@ -121,6 +123,8 @@ class Driver:
         self._holds_output = holds_output
         self._held: list[Held] = []
         self._start_host = start_host
+        self._starter = ThreadPoolExecutor(1, "global checkpoint hosts")
+        """Has Ray start hosts: that takes milliseconds, for which nobody else should wait."""
         self._attempt: Attempt | None = None
         self._quiescing: Quiescing | None = None
         self._rollback: Rollback | None = None
@@ -375,7 +379,17 @@ class Driver:
                 member.host = None
                 self._orphans.append(member)
                 self._roll_back(member)
-        self.station.loop.later(NEW_SPARE_S if self.spares else 0.0, self._start_host)
+        if self._orphans:
+            self._starter.submit(self._start_host)
+        else:
+            self.station.loop.later(NEW_SPARE_S, self._replace_spare)
+
+    def _replace_spare(self) -> None:
+        """Have as many processes as before, once that disturbs nobody."""
+        if self._rollback is None:
+            self._starter.submit(self._start_host)
+        else:
+            self.station.loop.later(NEW_SPARE_S, self._replace_spare)
 
     def _roll_back(self, dead: Member) -> None:
         """Have everybody be as at the last complete checkpoint."""
@@ -428,3 +442,4 @@ class Driver:
         """Let go of all hosts, which then end."""
         with suppress(OSError):
             self.station.close()
+        self._starter.shutdown(cancel_futures=True)  # it would start a Ray of its own after this one
