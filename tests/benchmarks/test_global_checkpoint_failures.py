@@ -1,5 +1,6 @@
 """What may go wrong with the global-checkpoint system, with real processes on one Ray: each test has its own driver."""
 
+import gc
 import os
 import signal
 import time
@@ -12,6 +13,7 @@ import ray
 
 from benchmarks.suite.systems.global_checkpoint import GlobalCheckpoint
 from benchmarks.suite.systems.global_checkpoint_driver import NEW_SPARE_S
+from lineage_stash.on_ray import garbage
 from lineage_stash.testing.inject import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -31,6 +33,9 @@ class Counter:
 
     def pid(self) -> int:
         return os.getpid()
+
+    def garbage(self) -> tuple[tuple[int, int, int], bool]:
+        return gc.get_threshold(), gc.get_freeze_count() > 0
 
 
 class Mark:
@@ -70,7 +75,7 @@ def start(one_ray: None) -> Iterator[Start]:  # noqa: ARG001 - it must be there
 
     yield join
     for system in started:
-        system.leave()
+        system.leave()  # which may be said twice
 
 
 def kill(*pids: int) -> None:
@@ -118,3 +123,13 @@ def starts_of(system: GlobalCheckpoint) -> list[tuple[float, bool]]:
 
     system.driver._start_host = start_noted
     return starts
+
+
+def test_driver_and_hosts_look_for_cycles_as_seldom_as_those_they_are_compared_with(start: Start) -> None:
+    before = gc.get_threshold()
+    system = start("")
+    assert gc.get_threshold() == garbage.SELDOM
+    handle = system.actor(Counter, name="one")
+    assert system.get([handle.garbage.remote()], WAIT_S) == [(garbage.SELDOM, True)]
+    system.leave()
+    assert gc.get_threshold() == before

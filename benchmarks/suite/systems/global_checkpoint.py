@@ -23,6 +23,7 @@ from benchmarks.suite.systems.global_checkpoint_driver import Driver
 from benchmarks.suite.systems.global_checkpoint_handles import Handle, adopt, get
 from benchmarks.suite.systems.global_checkpoint_host import Host, Settings
 from benchmarks.suite.systems.global_checkpoint_station import TURN_S
+from lineage_stash.on_ray import garbage
 from lineage_stash.testing.failures import Targets
 
 INTERVAL_S = 1.0
@@ -71,6 +72,7 @@ class GlobalCheckpoint:
         self._host_class = ray.remote(Host).options(num_cpus=0)
         self._settings = Settings(self.driver.station.address, secret, self._folder, store_delay_ms / 1e3)
         adopt(self.driver)
+        garbage.look_seldom()
         self._start_host()
 
     def _start_host(self) -> None:
@@ -88,6 +90,7 @@ class GlobalCheckpoint:
         """Be on that Ray no more."""
         self.driver.close()
         adopt(None)
+        garbage.look_as_before()
         self._hosts.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -27,7 +27,7 @@ from benchmarks.suite.systems.global_checkpoint_handles import Ref, adopt, pack_
 from benchmarks.suite.systems.global_checkpoint_preparing import Prepared
 from benchmarks.suite.systems.global_checkpoint_snapshots import Snapshots
 from benchmarks.suite.systems.global_checkpoint_station import TURN_S, Station
-from lineage_stash.on_ray import payloads
+from lineage_stash.on_ray import garbage, payloads
 from lineage_stash.wire.connection import Connection
 
 LOOK_S = 0.001
@@ -84,7 +84,9 @@ class Host:
     def run(self) -> None:
         """Be a spare, then an actor."""
         try:
-            Life(self._settings).run()
+            life = Life(self._settings)
+            garbage.spare_what_is_imported()
+            life.run()
         except BaseException:  # noqa: BLE001 - whatever it was, this life is over
             traceback.print_exc()
         os._exit(1)  # an idle process with an open connection would look alive
@@ -125,6 +127,7 @@ class Life:
     def run(self) -> None:
         """Do one step after the other, and wait where there is none."""
         adopt(self)
+        garbage.look_seldom()
         while True:
             try:
                 rollback, self._rollback = self._rollback, None
