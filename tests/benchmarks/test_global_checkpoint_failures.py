@@ -112,6 +112,20 @@ def test_used_spare_is_replaced_later_by_another_thread(start: Start) -> None:
     assert not had_lock
 
 
+def test_two_actors_that_die_together_are_as_before_both_though_there_is_one_spare(start: Start) -> None:
+    system = start("interval_s=0.2")
+    handles = [system.actor(Counter, name=name) for name in ("left", "right")]
+    wait_until(lambda: bool(system.driver.spares), "a spare", WAIT_S)
+    assert system.get([handle.add.remote("word") for handle in handles], WAIT_S) == [1, 1]
+    starts = starts_of(system)
+    killed_at = time.monotonic()
+    kill(*[system.pid_of(name) for name in ("left", "right")])
+    assert system.get([handle.add.remote("word") for handle in handles], WAIT_S) == [2, 2]
+    assert starts[0][0] - killed_at < NEW_SPARE_S, "the second actor waits for a host"
+    wait_until(lambda: bool(system.driver.spares), "as many processes as before", WAIT_S)
+    assert len(starts) == 2
+
+
 def starts_of(system: GlobalCheckpoint) -> list[tuple[float, bool]]:
     """When a host is started from now on, and whether whoever starts it holds the driver's lock."""
     starts: list[tuple[float, bool]] = []

@@ -1,9 +1,11 @@
 """The rules of the global-checkpoint system that need no process: batching, alignment, snapshots, rollbacks."""
 
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from benchmarks.suite.systems.global_checkpoint import GlobalCheckpoint
@@ -11,8 +13,10 @@ from benchmarks.suite.systems.global_checkpoint_alignment import SOURCE, Alignme
 from benchmarks.suite.systems.global_checkpoint_channel import WINDOW, Channel
 from benchmarks.suite.systems.global_checkpoint_frames import Parcel, pack, pack_words, unpack, unpack_words
 from benchmarks.suite.systems.global_checkpoint_handles import Handle, Ref, adopt, get
+from benchmarks.suite.systems.global_checkpoint_host import Life, Settings
 from benchmarks.suite.systems.global_checkpoint_rollback import Rollback
 from benchmarks.suite.systems.global_checkpoint_snapshots import pack_state, unpack_state, write
+from benchmarks.suite.systems.global_checkpoint_station import Station
 from lineage_stash.core.rope import rope, whole
 from lineage_stash.on_ray import payloads
 
@@ -173,3 +177,28 @@ def test_unknown_option_is_refused() -> None:
     with pytest.raises(ValueError, match="no option pace"):
         GlobalCheckpoint("pace=fast")
     assert GlobalCheckpoint("output=held").guarantee.promised == "precise"
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Iterator[Life]:
+    """A host that does what it is told and has no thread."""
+    heard = Station(b"secret", SOURCE, on_frame=lambda *_: None, on_open=lambda _: None, on_lost=lambda *_: None)
+    living = Life(Settings(heard.address, b"secret", str(tmp_path), 0.0))
+    yield living
+    living.station.close()
+    heard.close()
+
+
+@pytest.mark.parametrize("checkpoint", [None, 3])
+def test_rollback_that_comes_before_a_spare_is_the_actor_does_not_make_it_another(
+    life: Life, checkpoint: int | None
+) -> None:
+    created = {"code": cloudpickle.dumps(Counted), "arguments": cloudpickle.dumps((5,))}
+    present = {"places": {}, "checkpoint": checkpoint}
+    life._take(life.driver, name="one", **created, generation=1, epoch=3, **present)
+    write(life.snapshots.path(3), pack_state(Counted(5)))
+    life._on_rollback(life.driver, generation=2, epoch=4, **present)
+    assert life._rollback is not None
+    life._rollback()
+    assert (type(life.instance), life.instance.count) == (Counted, 5)
+    assert (life.generation, life.epoch) == (2, 4)

@@ -5,6 +5,8 @@ Rules:
   the classes of the actors there are while it waits.
 - Calls run one after the other, in the order in which they came from each caller. A snapshot is taken between calls,
   where its place is among them; the barrier goes on to whoever this actor calls, behind what it has sent there.
+- Of what the driver says before this host looks up, the last counts: a rollback that comes on the heels of an actor is
+  where that actor begins.
 - A rollback ends what runs here, unless it computes without waiting: that is ended when it returns.
 - A host whose driver is gone ends.
 """
@@ -102,8 +104,8 @@ class Life:
                                on_lost=self._on_lost)  # fmt: skip
         self.driver = self.station.loop.connect(settings.driver)
         self._say("here", address=self.station.address, pid=os.getpid())
-        self.kind: type = object
-        self.arguments: tuple[Any, ...] = ()
+        self._created: tuple[bytes, bytes] | None = None
+        """The code of the class and the arguments of its constructor, once there is an actor here."""
         self.instance: Any = None
         self.prepared = Prepared()
         self.places: dict[str, str] = {}
@@ -213,12 +215,8 @@ class Life:
         self.snapshots = Snapshots(Path(self.settings.folder), name, self.settings.delay_s, self.station.loop,
                                    self._on_saved)  # fmt: skip
         self.places = places
-
-        def begin() -> None:
-            self.kind, self.arguments = self.prepared.class_of(code), cloudpickle.loads(arguments)
-            self._restore(generation, epoch, checkpoint)
-
-        self._rollback = begin
+        self._created = code, arguments
+        self._rollback = lambda: self._restore(generation, epoch, checkpoint)
 
     def _learn_places(self, _: Connection, *, places: dict[str, str]) -> None:
         self.places = places
@@ -241,13 +239,19 @@ class Life:
         self._sent = self._executed = 0
         failure = ""
         try:
-            if checkpoint is None:
-                self.instance = self.kind(*self.arguments)
-            else:
-                self.instance = self.snapshots.read(self.kind, checkpoint)
+            self.instance = self._made_anew() if checkpoint is None else self._read(checkpoint)
         except Exception:  # noqa: BLE001 - the user's class may fail in any way
             failure = traceback.format_exc()
         self._say("restored", generation=generation, restore_ms=1e3 * (time.monotonic() - began), failure=failure)
+
+    def _made_anew(self) -> Any:
+        assert self._created is not None, "a spare has nothing to restore"
+        code, arguments = self._created
+        return self.prepared.class_of(code)(*cloudpickle.loads(arguments))
+
+    def _read(self, checkpoint: int) -> Any:
+        assert self._created is not None, "a spare has nothing to restore"
+        return self.snapshots.read(self.prepared.class_of(self._created[0]), checkpoint)
 
     def _on_probe(self, _: Connection, *, generation: int, number: int) -> None:
         """Say, after all that has come, how many calls there were between actors."""
