@@ -13,6 +13,7 @@ import ray
 
 from benchmarks.suite.systems.global_checkpoint import GlobalCheckpoint
 from benchmarks.suite.systems.global_checkpoint_driver import NEW_SPARE_S
+from benchmarks.suite.systems.global_checkpoint_handles import RestoreFailed
 from lineage_stash.on_ray import garbage
 from lineage_stash.testing.inject import wait_until
 
@@ -36,6 +37,19 @@ class Counter:
 
     def garbage(self) -> tuple[tuple[int, int, int], bool]:
         return gc.get_threshold(), gc.get_freeze_count() > 0
+
+
+class Brittle(Counter):
+    """One that cannot be restored while there is a certain file."""
+
+    def __init__(self, flag: Path) -> None:
+        super().__init__()
+        self.flag = flag
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state["flag"].exists():
+            raise ValueError("this state is of no use")
+        self.__dict__.update(state)
 
 
 class Mark:
@@ -147,3 +161,23 @@ def test_driver_and_hosts_look_for_cycles_as_seldom_as_those_they_are_compared_w
     assert system.get([handle.garbage.remote()], WAIT_S) == [(garbage.SELDOM, True)]
     system.leave()
     assert gc.get_threshold() == before
+
+
+def test_actor_that_cannot_go_back_is_told_and_nothing_is_counted_twice(start: Start, tmp_path: Path) -> None:
+    system = start("interval_s=0.2")
+    flag = tmp_path / "flag"
+    left, right = system.actor(Brittle, flag, name="left"), system.actor(Counter, name="right")
+    assert system.get([left.add.remote("word"), right.add.remote("word")], WAIT_S) == [1, 1]
+    wait_until(lambda: system.driver.completed > 0, "a checkpoint", WAIT_S)
+    flag.touch()
+    kill(system.pid_of("right"))
+    refs = [left.add.remote("word"), right.add.remote("word")]
+    with pytest.raises(RestoreFailed, match="this state is of no use"):
+        system.get(refs, WAIT_S)
+    assert RestoreFailed in system.detections
+    said = "left could not go back to the last complete checkpoint: ValueError: this state is of no use"
+    assert system.losses() == said
+    late = right.add.remote("word")
+    assert system.wait([late], WAIT_S) == [late]
+    with pytest.raises(RestoreFailed):
+        system.get([late], WAIT_S)

@@ -20,7 +20,7 @@ import ray
 from benchmarks.suite.records import Lineage, Recovery
 from benchmarks.suite.systems.base import Guarantee, killable, options_of
 from benchmarks.suite.systems.global_checkpoint_driver import Driver
-from benchmarks.suite.systems.global_checkpoint_handles import Handle, adopt, get
+from benchmarks.suite.systems.global_checkpoint_handles import Handle, RestoreFailed, adopt, get
 from benchmarks.suite.systems.global_checkpoint_host import Host, Settings
 from benchmarks.suite.systems.global_checkpoint_station import TURN_S
 from lineage_stash.on_ray import garbage
@@ -43,7 +43,7 @@ class GlobalCheckpoint:
     """A System."""
 
     name = "global-checkpoint"
-    detections: tuple[type[BaseException], ...] = ()
+    detections: tuple[type[BaseException], ...] = (RestoreFailed,)
 
     def __init__(self, variant: str = "") -> None:
         """`interval_s=1` between checkpoints; `output=held` holds replies until one covers them."""
@@ -116,7 +116,7 @@ class GlobalCheckpoint:
         """Those that are answered or have failed."""
         deadline = time.monotonic() + timeout_s
         while True:
-            ready = [ref for ref in refs if ref.reply is not None]
+            ready = [ref for ref in refs if ref.reply is not None or self.driver.lost]
             left_s = deadline - time.monotonic()
             if ready or left_s <= 0:
                 return ready
@@ -146,8 +146,8 @@ class GlobalCheckpoint:
         return [recovery for rollback in over for recovery in rollback.recoveries(since)]
 
     def losses(self) -> str:
-        """It reports none."""
-        return ""
+        """The actor that could not go back, if there is one."""
+        return self.driver.lost.partition("\n")[0]
 
     def lineage(self) -> Lineage | None:
         """Snapshots count as what is flushed: no other lineage is written."""

@@ -9,6 +9,7 @@ Rules:
 - When any actor dies, all go back to the last complete checkpoint, and the driver sends again what it sent since. The
   state of every actor is then as if each call had run once. Replies that came before are dropped by number when they
   come again; they are the same where actors are deterministic and no two callers race.
+- An actor that cannot go back ends the run: nothing is sent or saved any more, and whoever waits for a reply is told.
 - Replies are given out at once, or, if `holds_output`, when a complete checkpoint covers them: then none is ever taken
   back.
 """
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 from benchmarks.suite.systems.global_checkpoint_alignment import SOURCE, has_cycle, inputs_of
 from benchmarks.suite.systems.global_checkpoint_channel import Channel
 from benchmarks.suite.systems.global_checkpoint_frames import Kind, Parcel, pack, pack_words, unpack, unpack_words
-from benchmarks.suite.systems.global_checkpoint_handles import Ref, pack_call
+from benchmarks.suite.systems.global_checkpoint_handles import Ref, RestoreFailed, pack_call
 from benchmarks.suite.systems.global_checkpoint_rollback import Rollback
 from benchmarks.suite.systems.global_checkpoint_station import TURN_S, Station
 from lineage_stash.wire.connection import Connection
@@ -119,6 +120,8 @@ class Driver:
         """How long each complete checkpoint took, in ms."""
         self.rollbacks: list[Rollback] = []
         """Those that are over."""
+        self.lost = ""
+        """Why no more replies come, in a line and then at length; empty while they do."""
         self._interval_s = interval_s
         self._holds_output = holds_output
         self._held: list[Held] = []
@@ -158,11 +161,12 @@ class Driver:
     def _wait_for_room(self, channel: Channel) -> None:
         with self.station.lock:
             self._begin_checkpoint()
-        while channel.retained_bytes > MOST_RETAINED_BYTES // 2:
+        while channel.retained_bytes > MOST_RETAINED_BYTES // 2 and not self.lost:
             self.station.wait()
 
     def _is_sending(self, member: Member) -> bool:
-        return self._quiescing is None and member.host is not None and not self._is_restoring
+        is_open = self._quiescing is None and not self.lost and not self._is_restoring
+        return is_open and member.host is not None
 
     @property
     def _is_restoring(self) -> bool:
@@ -178,6 +182,8 @@ class Driver:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for ref in refs:
             while ref.reply is None:
+                if self.lost:
+                    raise RestoreFailed(self.lost)
                 left = TURN_S if deadline is None else deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError(f"no reply within {timeout_s} s")
@@ -269,7 +275,7 @@ class Driver:
 
     def _begin_checkpoint(self) -> None:
         """Take a checkpoint, unless one is under way or not all actors are there."""
-        is_ready = self.members and all(member.failure == "" for member in self.members.values())
+        is_ready = self.members and not self.lost and all(member.failure == "" for member in self.members.values())
         if self._attempt is not None or self._quiescing is not None or self._rollback is not None or not is_ready:
             return
         if has_cycle(self.edges):
@@ -414,8 +420,11 @@ class Driver:
     def _on_restored(self, connection: Connection, *, generation: int, restore_ms: float, failure: str) -> None:
         assert restore_ms >= 0.0
         member = self.members[connection.introduction or ""]
-        if member.failure is None or failure:
+        if member.failure is None:
             member.failure = failure
+        elif failure and not self.lost:
+            why = failure.strip().splitlines()[-1]
+            self.lost = f"{member.name} could not go back to the last complete checkpoint: {why}\n{failure}"
         rollback = self._rollback
         if rollback is None or generation != self.generation:
             if member.channel.gathered and self._is_sending(member):

@@ -237,6 +237,7 @@ class Life:
         self._alignment = Alignment(epoch)
         self.generation, self.epoch = generation, epoch
         self._sent = self._executed = 0
+        self.instance = None  # what it was has not happened
         failure = ""
         try:
             self.instance = self._made_anew() if checkpoint is None else self._read(checkpoint)
