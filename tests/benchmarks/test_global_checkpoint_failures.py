@@ -32,6 +32,10 @@ class Counter:
         self.counts[word] = self.counts.get(word, 0) + 1
         return self.counts[word]
 
+    def wait_for(self, gate: Path) -> None:
+        while not gate.exists():
+            time.sleep(0.01)
+
     def pid(self) -> int:
         return os.getpid()
 
@@ -181,3 +185,20 @@ def test_actor_that_cannot_go_back_is_told_and_nothing_is_counted_twice(start: S
     assert system.wait([late], WAIT_S) == [late]
     with pytest.raises(RestoreFailed):
         system.get([late], WAIT_S)
+
+
+def test_actor_that_comes_up_in_a_replay_works_and_nothing_is_sent_twice(start: Start, tmp_path: Path) -> None:
+    system = start("interval_s=3600")
+    gate = tmp_path / "gate"
+    gate.touch()
+    left, right = (system.actor(Counter, name=name) for name in ("left", "right"))
+    system.get([left.add.remote("word"), left.wait_for.remote(gate), right.add.remote("word")], WAIT_S)
+    gate.unlink()
+    kill(system.pid_of("right"))
+    assert system.get([right.add.remote("word")], WAIT_S) == [2]
+    late = system.actor(Counter, name="late")
+    assert system.get([late.add.remote("word")], WAIT_S) == [1]
+    assert system.driver.rollbacks == [], "left is still behind"
+    gate.touch()
+    assert system.get([each.add.remote("word") for each in (left, right, late)], WAIT_S) == [2, 3, 2]
+    assert len(system.driver.rollbacks) == 1

@@ -67,6 +67,8 @@ class Member:
         self.position = 0
         """The first call that the last complete checkpoint does not cover."""
         self.host: Spare | None = None
+        self.restored_in = -1
+        """The generation that it has last restored its state for; before that, what is sent to it is lost."""
         self.failure: str | None = None
         """Why it could not be constructed; empty if it was; None before either."""
 
@@ -166,7 +168,11 @@ class Driver:
 
     def _is_sending(self, member: Member) -> bool:
         is_open = self._quiescing is None and not self.lost and not self._is_restoring
-        return is_open and member.host is not None
+        return is_open and self._is_up(member)
+
+    def _is_up(self, member: Member) -> bool:
+        """Whether an actor is there, and as all others are."""
+        return member.host is not None and member.failure == "" and member.restored_in == self.generation
 
     @property
     def _is_restoring(self) -> bool:
@@ -275,7 +281,7 @@ class Driver:
 
     def _begin_checkpoint(self) -> None:
         """Take a checkpoint, unless one is under way or not all actors are there."""
-        is_ready = self.members and not self.lost and all(member.failure == "" for member in self.members.values())
+        is_ready = self.members and not self.lost and all(self._is_up(member) for member in self.members.values())
         if self._attempt is not None or self._quiescing is not None or self._rollback is not None or not is_ready:
             return
         if has_cycle(self.edges):
@@ -425,13 +431,13 @@ class Driver:
         elif failure and not self.lost:
             why = failure.strip().splitlines()[-1]
             self.lost = f"{member.name} could not go back to the last complete checkpoint: {why}\n{failure}"
+        member.restored_in = generation
         rollback = self._rollback
-        if rollback is None or generation != self.generation:
-            if member.channel.gathered and self._is_sending(member):
-                self._send_gathered(member)
-            return
-        if rollback.note_restored(member.name):
-            self._send_again(rollback)
+        if generation == self.generation and rollback is not None and member.name in rollback.missing:
+            if rollback.note_restored(member.name):
+                self._send_again(rollback)
+        elif member.channel.gathered and self._is_sending(member):
+            self._send_gathered(member)
 
     def _send_again(self, rollback: Rollback) -> None:
         """Everybody is back: send what no checkpoint covers."""
