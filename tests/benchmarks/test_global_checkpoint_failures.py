@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 import ray
 
+from benchmarks.suite.systems import global_checkpoint_driver
 from benchmarks.suite.systems.global_checkpoint import GlobalCheckpoint
 from benchmarks.suite.systems.global_checkpoint_driver import NEW_SPARE_S
 from benchmarks.suite.systems.global_checkpoint_handles import RestoreFailed
+from benchmarks.suite.systems.global_checkpoint_snapshots import IN_PLACE_S
 from lineage_stash.on_ray import garbage
 from lineage_stash.testing.inject import wait_until
 
@@ -54,6 +57,22 @@ class Brittle(Counter):
         if state["flag"].exists():
             raise ValueError("this state is of no use")
         self.__dict__.update(state)
+
+
+class Stubborn(Counter):
+    """One that can be made slow to pickle, or not to be pickled at all."""
+
+    def spoil(self, *, slow: bool = False) -> None:
+        self.slow = slow
+        self.lock: Any = threading.Lock()
+
+    def mend(self) -> None:
+        del self.lock
+
+    def __getstate__(self) -> dict[str, Any]:
+        if getattr(self, "slow", False):
+            time.sleep(2 * IN_PLACE_S)
+        return self.__dict__
 
 
 class Mark:
@@ -202,3 +221,44 @@ def test_actor_that_comes_up_in_a_replay_works_and_nothing_is_sent_twice(start: 
     gate.touch()
     assert system.get([each.add.remote("word") for each in (left, right, late)], WAIT_S) == [2, 3, 2]
     assert len(system.driver.rollbacks) == 1
+
+
+def test_snapshots_that_fail_end_neither_the_actor_nor_the_checkpoints(start: Start) -> None:
+    system = start("interval_s=0.1")
+    actor = system.actor(Stubborn, name="one")
+    (pid,) = system.get([actor.pid.remote()], WAIT_S)
+    for slow in (False, True, True):  # in place, and by a child once it is known to be slow
+        system.get([actor.spoil.remote(slow=slow)], WAIT_S)
+        wait_until_given_up(system, "lock")
+        system.get([actor.mend.remote()], WAIT_S)
+        wait_until_complete(system)
+    Path(system._folder).rename(f"{system._folder}-away")
+    wait_until_given_up(system, "No such file")
+    Path(f"{system._folder}-away").rename(system._folder)
+    wait_until_complete(system)
+    assert system.get([actor.pid.remote()], WAIT_S) == [pid]
+    assert system.driver.rollbacks == []
+
+
+def test_checkpoint_that_takes_too_long_is_given_up_and_the_next_is_complete(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(global_checkpoint_driver, "ATTEMPT_S", 0.3)
+    system = start("interval_s=0.1")
+    actor = system.actor(Counter, name="one")
+    gate = tmp_path / "gate"
+    ref = actor.wait_for.remote(gate)
+    wait_until_given_up(system, "took longer")
+    gate.touch()
+    system.get([ref], WAIT_S)
+    wait_until_complete(system)
+
+
+def wait_until_given_up(system: GlobalCheckpoint, why: str) -> None:
+    count = len(system.driver.given_up)
+    wait_until(lambda: any(why in each for each in system.driver.given_up[count:]), f"given up: {why}", WAIT_S)
+
+
+def wait_until_complete(system: GlobalCheckpoint) -> None:
+    begun = system.driver.begun
+    wait_until(lambda: system.driver.completed > begun, "a checkpoint that began now", WAIT_S)

@@ -9,11 +9,13 @@ Rules:
 - When any actor dies, all go back to the last complete checkpoint, and the driver sends again what it sent since. The
   state of every actor is then as if each call had run once. Replies that came before are dropped by number when they
   come again; they are the same where actors are deterministic and no two callers race.
+- A checkpoint of which a snapshot fails, or that takes too long, is given up; the next one is begun when it is due.
 - An actor that cannot go back ends the run: nothing is sent or saved any more, and whoever waits for a reply is told.
 - Replies are given out at once, or, if `holds_output`, when a complete checkpoint covers them: then none is ever taken
   back.
 """
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -30,6 +32,8 @@ from benchmarks.suite.systems.global_checkpoint_rollback import Rollback
 from benchmarks.suite.systems.global_checkpoint_station import TURN_S, Station
 from lineage_stash.wire.connection import Connection
 
+log = logging.getLogger("benchmarks.global_checkpoint")
+
 MOST_RETAINED_BYTES = 512 * 1024 * 1024
 """Of calls that no complete checkpoint covers; whoever submits more waits for one."""
 
@@ -39,6 +43,12 @@ PROBE_S = 0.0005
 NEW_SPARE_S = 1.0
 """A spare that was used is replaced so much later, and not before the rollback is over, so that its start does not
 compete with the recovery."""
+
+ATTEMPT_S = 60.0
+"""How long a checkpoint may take before it is given up."""
+
+ROOM_S = 300.0
+"""How long whoever submits waits for a checkpoint that makes room, before that is an error."""
 
 QUIESCE_S = 5.0
 """How long the source is quiet for a checkpoint before it gives that one up and goes on."""
@@ -120,6 +130,8 @@ class Driver:
         self.snapshots = self.snapshot_bytes = self.calls = 0
         self.checkpoints: list[float] = []
         """How long each complete checkpoint took, in ms."""
+        self.given_up: list[str] = []
+        """Why the checkpoints that were begun and are not complete were given up, rollbacks and new edges apart."""
         self.rollbacks: list[Rollback] = []
         """Those that are over."""
         self.lost = ""
@@ -163,7 +175,11 @@ class Driver:
     def _wait_for_room(self, channel: Channel) -> None:
         with self.station.lock:
             self._begin_checkpoint()
+        deadline = time.monotonic() + ROOM_S
         while channel.retained_bytes > MOST_RETAINED_BYTES // 2 and not self.lost:
+            if time.monotonic() > deadline:
+                why = self.given_up[-1] if self.given_up else "none was given up"
+                raise TimeoutError(f"no checkpoint has made room for calls within {ROOM_S:g} s; the last: {why}")
             self.station.wait()
 
     def _is_sending(self, member: Member) -> bool:
@@ -280,9 +296,9 @@ class Driver:
         self._begin_checkpoint()
 
     def _begin_checkpoint(self) -> None:
-        """Take a checkpoint, unless one is under way or not all actors are there."""
+        """Take a checkpoint, unless one is under way or not all actors are there; in a replay too."""
         is_ready = self.members and not self.lost and all(self._is_up(member) for member in self.members.values())
-        if self._attempt is not None or self._quiescing is not None or self._rollback is not None or not is_ready:
+        if self._attempt is not None or self._quiescing is not None or not is_ready:
             return
         if has_cycle(self.edges):
             self._quiescing = Quiescing()
@@ -297,6 +313,8 @@ class Driver:
         members = list(self.members.values())
         self.begun += 1
         self._attempt = Attempt(self.begun, members)
+        late = f"checkpoint {self.begun} took longer than {ATTEMPT_S:g} s"
+        self.station.loop.later(ATTEMPT_S, partial(self._give_up, self._attempt, late))
         for member in members:
             self._tell(member, "barrier", generation=self.generation, checkpoint=self.begun, completed=self.completed,
                        inputs=sorted(inputs_of(member.name, edges)))  # fmt: skip
@@ -307,13 +325,24 @@ class Driver:
             self.edges.add(edge)
             self._attempt = None
 
-    def _on_saved(self, connection: Connection, *, generation: int, checkpoint: int, size: int) -> None:
-        self.snapshots += 1
-        self.snapshot_bytes += size
+    def _give_up(self, attempt: Attempt, why: str) -> None:
+        if self._attempt is attempt:
+            self._attempt = None
+            self.given_up.append(why)
+            log.warning("%s", why)
+
+    def _on_saved(self, connection: Connection, *, generation: int, checkpoint: int, size: int, failure: str) -> None:
+        if not failure:
+            self.snapshots += 1
+            self.snapshot_bytes += size
         attempt = self._attempt
         if attempt is None or generation != self.generation or checkpoint != attempt.number:
             return
-        attempt.missing.discard(connection.introduction or "")
+        name = connection.introduction or ""
+        if failure:
+            self._give_up(attempt, f"checkpoint {checkpoint} lacks the snapshot of {name}: {failure}")
+            return
+        attempt.missing.discard(name)
         if not attempt.missing:
             self._complete(attempt)
 

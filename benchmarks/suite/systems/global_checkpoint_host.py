@@ -112,6 +112,8 @@ class Life:
         self.generation = 0
         self.epoch = 0
         """The last checkpoint for which a snapshot was taken: that of calls and replies which leave here."""
+        self._completed = 0
+        """The last complete checkpoint, as far as is known here: older snapshots are of no use."""
         self.snapshots: Snapshots
         self._alignment: Alignment[tuple[Inbound, Parcel]] = Alignment(0)
         self._inbound: dict[Connection, Inbound] = {}
@@ -268,26 +270,27 @@ class Life:
                     inputs: Sequence[str] | None = None) -> None:  # fmt: skip
         if generation != self.generation:
             return
+        self._completed = max(self._completed, completed)
         if inputs is not None:
             due = self._alignment.announce(checkpoint, inputs)
         else:
             due = self._alignment.pass_barrier(checkpoint, connection.introduction or "")
         for aligned, released in due:
-            self._steps.append(lambda aligned=aligned: self._take_snapshot(aligned, completed))  # type: ignore[misc]
+            self._steps.append(lambda aligned=aligned: self._take_snapshot(aligned))  # type: ignore[misc]
             for inbound, parcel in released:
                 self._admit(inbound, parcel)
 
-    def _take_snapshot(self, checkpoint: int, completed: int) -> None:
+    def _take_snapshot(self, checkpoint: int) -> None:
         self._let_replies_leave()
         for outbound in self._outbound.values():
             self._send_gathered(outbound, at_once=True)
             barrier = pack_words("barrier", generation=self.generation, checkpoint=checkpoint)
             outbound.connection.send(Kind.WORDS, barrier)
         self.epoch = checkpoint
-        self.snapshots.take(self.instance, checkpoint, completed)
+        self.snapshots.take(self.instance, checkpoint, self._completed)
 
-    def _on_saved(self, checkpoint: int, size: int) -> None:
-        self._say("saved", generation=self.generation, checkpoint=checkpoint, size=size)
+    def _on_saved(self, checkpoint: int, size: int, failure: str) -> None:
+        self._say("saved", generation=self.generation, checkpoint=checkpoint, size=size, failure=failure)
 
     # calls
 
