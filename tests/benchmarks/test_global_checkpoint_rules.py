@@ -179,6 +179,16 @@ def test_unknown_option_is_refused() -> None:
     assert GlobalCheckpoint("output=held").guarantee.promised == "precise"
 
 
+def test_docs_promise_no_more_than_the_system_does() -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    (row,) = [line for line in docs.splitlines() if line.startswith("| `global-checkpoint` |")]
+    by_default, _, held = row.partition("`output=held`")
+    assert GlobalCheckpoint().guarantee.promised == "repeating"
+    assert "replies repeated" in by_default
+    assert "precise" not in by_default
+    assert "precise" in held
+
+
 @pytest.fixture
 def life(tmp_path: Path) -> Iterator[Life]:
     """A host that does what it is told and has no thread."""

@@ -1,9 +1,13 @@
-"""global-checkpoint: coordinated snapshots and a rollback of all, as Flink does it, on the same wire as the stash.
+"""global-checkpoint: coordinated snapshots and a rollback of all, after Flink, on the same wire as the stash.
 
 Barriers from the driver every second by default, aligned at actors with several inputs; snapshots on the disk in the
 background; when an actor dies, all go back to the last complete checkpoint, in a warm spare process for the dead one,
 and the driver sends again. Calls without lineage travel over the same connections, in the same batches, with the same
-encoding, as those of the stash, so that a difference between the two is one of the protocols.
+encoding, as those of the stash, so that a difference between the two is one of the protocols. Processes that are kept,
+restores in place and classes that are loaded beforehand make it a lower bound of what a rollback of all takes.
+
+It survives its actors, any number of them at once. The driver, which is the source that replays, and the node are not
+survived: calls since the last checkpoint and what the last one is are in the driver's memory.
 """
 
 import os
@@ -31,12 +35,17 @@ INTERVAL_S = 1.0
 
 COME_UP_S = 60.0
 
+SURVIVED = "of actors that die, not the driver and not the node"
 AT_ONCE = Guarantee(
     "repeating",
     "state exactly once; replies leave at once and are repeated after a rollback, where the driver drops them by "
-    "number: the same ones, unless actors are not deterministic or callers race",
+    f"number: the same ones, unless actors are not deterministic or callers race; {SURVIVED}",
 )
-HELD = Guarantee("precise", "state exactly once; replies are held until a complete checkpoint covers them: once")
+HELD = Guarantee(
+    "precise",
+    "state exactly once; replies are held until a complete checkpoint covers them: once; effects act at once and are "
+    f"repeated after a rollback, once at a sink that takes each key once; {SURVIVED}",
+)
 
 
 class GlobalCheckpoint:
