@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.suite.systems.global_checkpoint import GlobalCheckpoint
 from benchmarks.suite.systems.global_checkpoint_alignment import SOURCE, Alignment, has_cycle, inputs_of
-from benchmarks.suite.systems.global_checkpoint_channel import WINDOW, Channel
+from benchmarks.suite.systems.global_checkpoint_channel import MOST_BYTES, MOST_CALLS, WINDOW, Channel
 from benchmarks.suite.systems.global_checkpoint_frames import Parcel, pack, pack_words, unpack, unpack_words
 from benchmarks.suite.systems.global_checkpoint_handles import Handle, Ref, adopt, get
 from benchmarks.suite.systems.global_checkpoint_host import Life, Settings
@@ -65,6 +65,20 @@ def test_busy_channel_gathers_calls_until_a_frame_is_acknowledged() -> None:
     channel.acknowledge(1)
     assert channel.has_room
     assert channel.take() == (WINDOW, [b"eighth", b"ninth"])
+
+
+def test_frames_are_bounded_in_calls_and_bytes_also_of_a_rewound_channel() -> None:
+    channel = Channel(retains=True)
+    large = bytes(MOST_BYTES // 2)
+    submitted(channel, *[b"small"] * (MOST_CALLS + 1), large, large, large + large + b"larger", b"last")
+    expected = [(0, MOST_CALLS), (MOST_CALLS, 2), (MOST_CALLS + 2, 1), (MOST_CALLS + 3, 1), (MOST_CALLS + 4, 1)]
+    for _ in range(2):
+        frames = []
+        while channel.gathered:
+            first, calls = channel.take()
+            frames.append((first, len(calls)))
+        assert frames == expected
+        channel.rewind(0)
 
 
 def test_rewound_channel_sends_again_what_no_checkpoint_covers_and_drops_repeated_replies() -> None:

@@ -195,9 +195,12 @@ class Driver:
         return self._rollback is not None and bool(self._rollback.missing)
 
     def _send_gathered(self, member: Member) -> None:
-        first, calls = member.channel.take()
+        """Send as much as there is room for; acknowledgements make room for the rest."""
+        channel = member.channel
         assert member.host is not None, "calls gather while there is no host"
-        member.host.connection.send(Kind.CALLS, pack(Parcel(self.generation, self.begun, 0, first, calls)))
+        while channel.gathered and channel.has_room:
+            first, calls = channel.take()
+            member.host.connection.send(Kind.CALLS, pack(Parcel(self.generation, self.begun, 0, first, calls)))
 
     def fetch(self, refs: Sequence[Ref], timeout_s: float | None) -> None:
         """Wait for replies."""
@@ -234,7 +237,7 @@ class Driver:
             self._end_rollback()
         if self._quiescing is not None:
             self._look_whether_quiet()
-        elif channel.gathered and channel.has_room:
+        elif channel.gathered and self._is_sending(member):
             self._send_gathered(member)
 
     # members
@@ -406,7 +409,7 @@ class Driver:
 
     def _send_all_gathered(self) -> None:
         for member in self.members.values():
-            if member.channel.gathered and self._is_sending(member):
+            if self._is_sending(member):
                 self._send_gathered(member)
 
     # rollbacks
@@ -465,7 +468,7 @@ class Driver:
         if generation == self.generation and rollback is not None and member.name in rollback.missing:
             if rollback.note_restored(member.name):
                 self._send_again(rollback)
-        elif member.channel.gathered and self._is_sending(member):
+        elif self._is_sending(member):
             self._send_gathered(member)
 
     def _send_again(self, rollback: Rollback) -> None:

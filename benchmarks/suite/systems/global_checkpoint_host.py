@@ -337,7 +337,7 @@ class Life:
 
     def _send_gathered(self, outbound: Outbound, *, at_once: bool = False) -> None:
         channel = outbound.channel
-        if channel.gathered and (at_once or channel.has_room):
+        while channel.gathered and (at_once or channel.has_room):
             first, calls = channel.take()
             outbound.connection.send(Kind.CALLS, pack(Parcel(self.generation, self.epoch, 0, first, calls)))
 
