@@ -16,12 +16,14 @@ PACED: dict[str, Any] = {"rate": 200}
 FLAT_OUT: dict[str, Any] = {"rate": 0}
 DELAYS_MS = (0, 1, 5, 100)
 KILL = "kill:actor:counter-1@50%"
+KILL_BOTH = "kill:actor:counter-0+counter-1@50%"
+"""Of systems that say that they survive it."""
 
 BEYOND = "pause:replica:all@20%for5s, kill:node:any*2@60%"
 """Two of the three nodes that the ring is on, while nothing is committed, and only two have what is not."""
 
 SURVIVED = (
-    "kill:actor:counter-0+counter-1@50%",
+    KILL_BOTH,
     "stop:actor:counter-1@50%for2s",
     "kill:replica:any@50%",
     "pause:replica:all@40%for2s",
@@ -30,7 +32,7 @@ SURVIVED = (
     "fill:disk@40%for2s",
     "random:3:actor+replica@20%-80%",
 )
-"""Failures of stash alone, beside the kill of one actor, which all systems have."""
+"""Failures of stash, beside the kill of one actor, which all systems have."""
 
 
 def cell(workload: str, system: str, variant: str = "", failure: str = "", seed: int = 0, **parameters: Any) -> Cell:
@@ -87,6 +89,7 @@ def _calm(systems: Sequence[str], flat_out: Sequence[str]) -> Iterator[Cell]:
 def _failing(survived: Sequence[str]) -> Iterator[Cell]:
     for system in OURS:
         yield cell("wordcount", system, failure=KILL, **PACED)
+    yield cell("wordcount", "global-checkpoint", failure=KILL_BOTH, **PACED)
     for failure in survived:
         yield cell("wordcount", "stash", failure=failure, **PACED)
     yield cell("wordcount", "stash", "nodes=3", "kill:node:any@50%", **PACED)

@@ -5,8 +5,9 @@ past ends: a script without a log, a prefix that a checkpoint covers, a partitio
 cause to its effect:
 
 - *called*: the effect is a call that was made by the cause. The log of a script says so itself. That of an actor does
-  not, but two things are known: how far its log was when the call came, where that was not committed yet, and where in
-  it something came back from the callee. So the cause is the last call before both; the true one may be a little older.
+  not, but mostly the callee's log says how far that of the caller was when the call came. Where it does not, because
+  that was committed by then or came with an earlier call, the cause is *probable*: the last call that the caller ran
+  before it heard from the callee again, or before it is known to have made its next call.
 - *order*: the effect ran right after the cause in the same log, and may depend on the state that this left.
 - *heard*: a reply or a value came, and with it all that its sender depended on: up to there its log is the past.
 - *read*: the effect was given a partition of a Spark stage.
@@ -72,6 +73,8 @@ class Edge(NamedTuple):
     cause: str
     effect: str
     kind: str
+    probable: bool = False
+    """Whether the logs do not say so for certain."""
 
 
 class Past(NamedTuple):
@@ -108,7 +111,9 @@ class _Place(NamedTuple):
     ran_at: int = 0
     """Where that call ran."""
     since: int = 0
-    """What was known of the caller before: from where on to look."""
+    """What was known of the caller before: from where on to look where `below` is not known."""
+    until: int = 0
+    """What was known of the caller next."""
 
 
 def find(source: Source, what: str) -> tuple[PeerId, int]:
@@ -156,7 +161,7 @@ def past_of(source: Source, what: str, *, depth: int = 4, most: int = 60) -> Pas
                 continue
             if found.node.id == step.node.id:
                 continue
-            edges[Edge(found.node.id, step.node.id, kind)] = None
+            edges[Edge(found.node.id, step.node.id, kind, _is_probable(cause, found.node))] = None
             if found.node.id not in steps:
                 steps[found.node.id] = found
                 waiting.append((found, distance + 1))
@@ -208,7 +213,7 @@ class _Walk:
         made = _made_at(view, cause.made) if cause.made is not None and "/" not in view.peer else None
         if made is not None:
             return self._step(view, made)
-        if cause.made is not None:
+        if cause.made is not None and cause.below == UNNAMED:
             cause = cause._replace(below=_made_below(view, cause, cause.made.callee))
         if cause.below == UNNAMED:
             return _Step(_end(cause.peer, f"{cause.peer}, somewhere in what it had committed by then"), ())
@@ -235,12 +240,11 @@ class _Walk:
         given = [f"was given {value_in_words(value)}" for value in values if partition_in(value) is None]
         node = Node(f"{view.peer}:{begin}", "call", view.peer, begin, text, described.call, (*given, *details))
         partitions = [found for value in values if (found := partition_in(value)) is not None]
-        below, since = dict(ran.needs).get(ran.caller, UNNAMED), _known_of(view, begin, ran.caller)
-        made = _Place(ran.caller, below, CallId(ran.caller, view.peer, ran.seqno), begin, since)
+        made = _made(view, begin, ran)
         return _Step(node, (
             (CALLED, made),
             *((GIVEN, _partition_node(found)) for found in partitions),
-            *_heard([entry for _, entry in entries], {ran.caller: max(below, since)}),
+            *_heard([entry for _, entry in entries], {ran.caller: max(made.below, made.since)}),
             *(((ORDER, _Place(view.peer, begin)),) if begin > 0 else ()),
         ))  # fmt: skip
 
@@ -275,27 +279,41 @@ def _heard(entries: list[Entry], known: dict[PeerId, int]) -> list[tuple[str, _P
     return [(HEARD, _Place(peer, upper)) for peer, upper in uppers.items()]
 
 
-def _known_of(view: LogView, begin: int, caller: PeerId) -> int:
-    """Up to where the log of a caller was known when a call of it ran, if that was said not long before."""
-    for index in range(begin - 1, max(view.base, begin - MOST_OF_A_CALL) - 1, -1):
+def _made(view: LogView, begin: int, ran: Ran) -> _Place:
+    """Where a call was made: below what became known of its caller with it, if that was more than before."""
+    call, own = CallId(ran.caller, view.peer, ran.seqno), dict(ran.needs).get(ran.caller, UNNAMED)
+    since = _known_of(view, range(begin - 1, max(view.base, begin - MOST_OF_A_CALL) - 1, -1), ran.caller)
+    if own > since:
+        return _Place(ran.caller, own, call, begin, since)
+    until = _known_of(view, range(begin + 1, min(view.upper, begin + MOST_OF_A_CALL)), ran.caller, more_than=since)
+    return _Place(ran.caller, UNNAMED, call, begin, since, until)
+
+
+def _known_of(view: LogView, indices: range, caller: PeerId, more_than: int = UNNAMED) -> int:
+    """Up to where the log of a caller is known by the first of these entries that says more than that of it."""
+    for index in indices:
         found = view.entry(index)
-        upper = None if found is None else dict(found[1].needs).get(caller)
-        if upper is not None:
+        upper = UNNAMED if found is None else dict(found[1].needs).get(caller, UNNAMED)
+        if upper > more_than:
             return upper
     return UNNAMED
 
 
 def _made_below(view: LogView, place: _Place, callee: PeerId) -> int:
-    """Below which index of its log an actor has made a call: before it knew that the call had run."""
-    begin = place.since if place.since else view.base
-    for index, _, entry in view.entries(begin, begin + LOOKED_THROUGH):
-        if place.below != UNNAMED and index >= place.below:
-            break
+    """Below which index of its log an actor has probably made a call: before it heard that the call had run."""
+    begin = max(place.since, view.base)
+    end = min(view.upper, begin + LOOKED_THROUGH, *([place.until] if place.until else []))
+    for index, _, entry in view.entries(begin, end):
         if any(peer == callee and upper > place.ran_at for peer, upper in entry.needs):
             return index
-    if place.below == UNNAMED and begin + LOOKED_THROUGH >= view.upper:
-        return view.upper
-    return place.below or place.since
+    return end if end in (view.upper, place.until) else place.since
+
+
+def _is_probable(cause: "_Place | Node", node: Node) -> bool:
+    """Whether it was not said where a call was made."""
+    if isinstance(cause, Node) or cause.made is None or node.kind != "call":
+        return False
+    return cause.below == UNNAMED
 
 
 def _made_at(view: LogView, made: CallId) -> int | None:

@@ -67,7 +67,7 @@ def as_svg(past: Past) -> str:
         f'<rect class="page" x="0" y="0" width="{width}" height="{height}"/>',
         *(_text(MARGIN + COLUMN * column, MARGIN + 14, _shortened(peer.rpartition("/")[2] or peer), "peer")
           for peer, column in columns.items()),
-        *(_edge(spots[edge.cause], spots[edge.effect], edge.kind) for edge in past.edges),
+        *(_edge(spots[edge.cause], spots[edge.effect], edge.kind, dashed=edge.probable) for edge in past.edges),
         *(_box(node, spots[node.id], is_root=node.id == past.root) for node in past.nodes),
         *(_text(MARGIN + 90 * number, height - 8, WORDS[kind], "small", COLOURS[kind])
           for number, kind in enumerate(COLOURS)),
@@ -107,13 +107,15 @@ def _last(call: str) -> str:
     return f"{caller.rpartition('/')[2]} #{rest.rpartition('#')[2]}"
 
 
-def _edge(cause: tuple[int, int], effect: tuple[int, int], kind: str) -> str:
+def _edge(cause: tuple[int, int], effect: tuple[int, int], kind: str, *, dashed: bool) -> str:
     x, y = MARGIN + COLUMN * cause[0] + WIDTH / 2, MARGIN + HEAD + ROW * cause[1] + HEIGHT
     to_x, to_y = MARGIN + COLUMN * effect[0] + WIDTH / 2, MARGIN + HEAD + ROW * effect[1]
     middle = (y + to_y) / 2
     colour = COLOURS[kind]
+    dashes = ' stroke-dasharray="4"' if dashed else ""
     return (
-        f'<path d="M {x:g} {y:g} C {x:g} {middle:g}, {to_x:g} {middle:g}, {to_x:g} {to_y:g}" stroke="{colour}"/>'
+        f'<path d="M {x:g} {y:g} C {x:g} {middle:g}, {to_x:g} {middle:g}, {to_x:g} {to_y:g}" stroke="{colour}"'
+        f"{dashes}/>"
         f'<circle cx="{to_x:g}" cy="{to_y:g}" r="3" fill="{colour}"/>'
     )
 
@@ -135,7 +137,7 @@ def as_dot(past: Past) -> str:
         label = _quoted("\n".join((node.id, node.title)) if node.at is not None else node.title)
         lines.append(f"  {_quoted(node.id)} [label={label}{frame}];")
     for edge in past.edges:
-        look = f'label="{WORDS[edge.kind]}", color="{COLOURS[edge.kind]}"'
+        look = f'label="{WORDS[edge.kind]}", color="{COLOURS[edge.kind]}"{", style=dashed" if edge.probable else ""}'
         lines.append(f"  {_quoted(edge.cause)} -> {_quoted(edge.effect)} [{look}];")
     return "\n".join([*lines, "}"]) + "\n"
 

@@ -24,6 +24,7 @@ from lineage_stash.core.checkpoint import Checkpoint, age
 from lineage_stash.core.entry import Entry
 from lineage_stash.core.ids import PeerId
 from lineage_stash.on_ray import offline, payloads
+from lineage_stash.on_ray.creation import RUNNERS
 from lineage_stash.on_ray.offline import Ended, OfflineLife, Past
 from lineage_stash.on_ray.plain import record_plain_ray
 from lineage_stash.on_ray.present import Now, adopt
@@ -112,6 +113,8 @@ def history_of(source: Source, peer: PeerId, to: int | None) -> tuple[Past, int,
     view = LogView(source, peer)
     if "/" not in peer:
         raise NotFound(f"{peer} is a script: one with a run id is replayed when it is started again under that id")
+    if RUNNERS in peer:
+        raise NotFound(f"{peer} runs tasks, and has no state: replay whoever has called them")
     upper = view.upper if to is None else to
     if upper > view.upper:
         raise NotFound(f"the log of {peer} ends at index {view.upper} in {source.where}")

@@ -70,12 +70,16 @@ def past_view(past: Past) -> RenderableType:
         for edge in causes.get(effect.id, ()):
             cause = by_id[edge.cause]
             if cause.id in told and cause.kind != "end":
-                branch.add(Text(f"{RELATIONS[edge.kind]} {cause.id}: {cause.title} (told above)", "dim"))
+                branch.add(Text(f"{_relation(edge)} {cause.id}: {cause.title} (told above)", "dim"))
                 continue
             told.add(cause.id)
-            waiting.append((branch.add(_label(cause, RELATIONS[edge.kind])), cause))
+            waiting.append((branch.add(_label(cause, _relation(edge))), cause))
     cut = [Text(f"{past.cut} causes were not followed: see --depth and --most", "dim")] if past.cut else []
     return Group(tree, *cut)
+
+
+def _relation(edge: Edge) -> str:
+    return f"{'probably ' if edge.probable else ''}{RELATIONS[edge.kind]}"
 
 
 def _label(node: Node, relation: str) -> Text:

@@ -1,18 +1,22 @@
 """The rules of the global-checkpoint system that need no process: batching, alignment, snapshots, rollbacks."""
 
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from benchmarks.suite.systems.global_checkpoint import GlobalCheckpoint
 from benchmarks.suite.systems.global_checkpoint_alignment import SOURCE, Alignment, has_cycle, inputs_of
-from benchmarks.suite.systems.global_checkpoint_channel import WINDOW, Channel
+from benchmarks.suite.systems.global_checkpoint_channel import MOST_BYTES, MOST_CALLS, WINDOW, Channel
 from benchmarks.suite.systems.global_checkpoint_frames import Parcel, pack, pack_words, unpack, unpack_words
 from benchmarks.suite.systems.global_checkpoint_handles import Handle, Ref, adopt, get
+from benchmarks.suite.systems.global_checkpoint_host import Life, Settings
 from benchmarks.suite.systems.global_checkpoint_rollback import Rollback
 from benchmarks.suite.systems.global_checkpoint_snapshots import pack_state, unpack_state, write
+from benchmarks.suite.systems.global_checkpoint_station import Station
 from lineage_stash.core.rope import rope, whole
 from lineage_stash.on_ray import payloads
 
@@ -61,6 +65,20 @@ def test_busy_channel_gathers_calls_until_a_frame_is_acknowledged() -> None:
     channel.acknowledge(1)
     assert channel.has_room
     assert channel.take() == (WINDOW, [b"eighth", b"ninth"])
+
+
+def test_frames_are_bounded_in_calls_and_bytes_also_of_a_rewound_channel() -> None:
+    channel = Channel(retains=True)
+    large = bytes(MOST_BYTES // 2)
+    submitted(channel, *[b"small"] * (MOST_CALLS + 1), large, large, large + large + b"larger", b"last")
+    expected = [(0, MOST_CALLS), (MOST_CALLS, 2), (MOST_CALLS + 2, 1), (MOST_CALLS + 3, 1), (MOST_CALLS + 4, 1)]
+    for _ in range(2):
+        frames = []
+        while channel.gathered:
+            first, calls = channel.take()
+            frames.append((first, len(calls)))
+        assert frames == expected
+        channel.rewind(0)
 
 
 def test_rewound_channel_sends_again_what_no_checkpoint_covers_and_drops_repeated_replies() -> None:
@@ -173,3 +191,38 @@ def test_unknown_option_is_refused() -> None:
     with pytest.raises(ValueError, match="no option pace"):
         GlobalCheckpoint("pace=fast")
     assert GlobalCheckpoint("output=held").guarantee.promised == "precise"
+
+
+def test_docs_promise_no_more_than_the_system_does() -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    (row,) = [line for line in docs.splitlines() if line.startswith("| `global-checkpoint` |")]
+    by_default, _, held = row.partition("`output=held`")
+    assert GlobalCheckpoint().guarantee.promised == "repeating"
+    assert "replies repeated" in by_default
+    assert "precise" not in by_default
+    assert "precise" in held
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Iterator[Life]:
+    """A host that does what it is told and has no thread."""
+    heard = Station(b"secret", SOURCE, on_frame=lambda *_: None, on_open=lambda _: None, on_lost=lambda *_: None)
+    living = Life(Settings(heard.address, b"secret", str(tmp_path), 0.0))
+    yield living
+    living.station.close()
+    heard.close()
+
+
+@pytest.mark.parametrize("checkpoint", [None, 3])
+def test_rollback_that_comes_before_a_spare_is_the_actor_does_not_make_it_another(
+    life: Life, checkpoint: int | None
+) -> None:
+    created = {"code": cloudpickle.dumps(Counted), "arguments": cloudpickle.dumps((5,))}
+    present = {"places": {}, "checkpoint": checkpoint}
+    life._take(life.driver, name="one", **created, generation=1, epoch=3, **present)
+    write(life.snapshots.path(3), pack_state(Counted(5)))
+    life._on_rollback(life.driver, generation=2, epoch=4, **present)
+    assert life._rollback is not None
+    life._rollback()
+    assert (type(life.instance), life.instance.count) == (Counted, 5)
+    assert (life.generation, life.epoch) == (2, 4)

@@ -167,6 +167,11 @@ def test_quick_profile_has_some_forty_cells_which_are_in_the_full_one_by_name() 
     assert quick <= full
 
 
+def test_two_deaths_at_once_are_measured_of_both_that_survive_them() -> None:
+    killed = {cell.system for cell in cells.quick() if cell.failure == cells.KILL_BOTH}
+    assert killed == {"stash", "global-checkpoint"}
+
+
 def test_unknown_option_of_a_system_is_refused() -> None:
     with pytest.raises(ValueError, match="stash has no option levle; it has max_failures, level"):
         make_system("stash", "levle=disk")

@@ -173,6 +173,23 @@ def test_causes_are_the_caller_the_order_and_what_was_heard(disk: Disk) -> None:
     assert (len(shallow.nodes), shallow.cut) == (1, 2)
 
 
+def test_caller_whose_log_was_committed_when_the_call_came_is_probable(disk: Disk) -> None:
+    order = [payloads.pack_call("order", (number,), {}) for number in range(3)]
+    disk.write(FRONT, ran(DRIVER, 0, order[0]), ran(DRIVER, 1, order[1], needs=((STORE, 1),)),
+               ran(DRIVER, 2, order[2], needs=((STORE, 2),)))  # fmt: skip
+    disk.write(STORE, ran(FRONT, 0, add(0), needs=((FRONT, 1),)), ran(FRONT, 1, add(1), needs=((FRONT, 1),)),
+               ran(FRONT, 2, add(2), needs=((FRONT, 3),)))  # fmt: skip
+    source = FolderSource([disk.folder])
+
+    def callers(index: int) -> list[tuple[str, bool]]:
+        past = causes.past_of(source, f"{STORE}:{index}", depth=1)
+        return [(node.title, edge.probable) for edge, node in past.causes_of(past.root) if edge.kind == "called"]
+
+    assert callers(0) == [("order(0)", False)]
+    assert callers(1) == [("order(1)", True)], "it says no more than what was known before"
+    assert callers(2) == [("order(2)", False)]
+
+
 def test_partition_that_a_call_was_given_is_a_cause_and_is_not_opened(disk: Disk) -> None:
     partitions = pytest.importorskip("lineage_stash.on_spark.partitions")
     record = partitions.Record("driver-1:words-3", 2, 500, 9, "digest", "192.0.2.2", "/nowhere/000002.arrow")

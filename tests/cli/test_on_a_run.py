@@ -213,6 +213,10 @@ def test_prefix_that_a_checkpoint_covers_is_told_and_a_replay_begins_after_it(ru
     assert "covers it" in stash("why", "saver:0", "--address", run.address).line
     replayed = stash("replay", "saver", "--address", run.address, "--format", "json").json["own"]
     assert (replayed["lower"] > 0, replayed["state"]) == (True, {"self.total": "435"})
+    other = stash(
+        "replay", "saver", "--with", "tests.cli.actors:Till", "--address", run.address, "--format", "json"
+    ).json
+    assert (other["difference"], other["other"]["state"]) == (None, {"self.total": "435"})
 
 
 def test_why_finds_an_effect_by_its_key(run: Run) -> None:

@@ -3,19 +3,23 @@
 Rules:
 - Calls are numbered, sent in order, and answered in order.
 - At most `WINDOW` frames are under way unacknowledged. So an idle channel sends at once, and in a busy one calls gather
-  and then travel together; the system that this one is compared with does the same, with the same window.
+  and then travel together, at most `MOST_CALLS` and `MOST_BYTES` in a frame unless a single one is larger; the system
+  that this one is compared with does the same, with the same bounds.
 - The channel of a source retains its calls until a complete checkpoint of the callee covers them, and can be rewound to
   any call that it retains. Replies that came before are dropped by their number when they come again.
 """
 
 from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 
 from benchmarks.suite.systems.global_checkpoint_handles import Ref
 from lineage_stash.core.policy import Policy
 from lineage_stash.core.rope import weigh
 
 WINDOW = Policy().window_messages
+MOST_CALLS = Policy().calls_per_message
+MOST_BYTES = Policy().bytes_per_message
 
 
 class Channel:
@@ -24,13 +28,14 @@ class Channel:
     def __init__(self, *, retains: bool) -> None:
         self.next_number = 0
         """Of the next call that is submitted."""
-        self.gathered: list[bytes] = []
+        self.gathered: deque[bytes] = deque()
         """Calls that were not sent: the last ones below `next_number`."""
         self.replied = 0
         """All replies below have come since the channel was made or rewound."""
         self.repeated = 0
         """How many replies came again and were dropped."""
         self.retained_bytes = 0
+        self._gathered_bytes = 0
         self._retains = retains
         self._retained: deque[bytes] = deque()
         self._waiting: dict[int, Ref] = {}
@@ -52,15 +57,27 @@ class Channel:
         self._waiting[self.next_number] = ref
         self.next_number += 1
         self.gathered.append(call)
+        weight = weigh(call)
+        self._gathered_bytes += weight
         if self._retains:
             self._retained.append(call)
-            self.retained_bytes += weigh(call)
+            self.retained_bytes += weight
 
     def take(self) -> tuple[int, list[bytes]]:
-        """The calls to send in a frame now, and the number of the first one."""
-        calls, self.gathered = self.gathered, []
+        """The calls to send in a frame now, and the number of the first one; some may be left for the next."""
+        gathered = self.gathered
+        first = self.next_number - len(gathered)
         self._frames_sent += 1
-        return self.next_number - len(calls), calls
+        if len(gathered) <= MOST_CALLS and self._gathered_bytes <= MOST_BYTES:
+            self.gathered, self._gathered_bytes = deque(), 0
+            return first, list(gathered)
+        calls = [gathered.popleft()]
+        taken = weigh(calls[0])
+        while gathered and len(calls) < MOST_CALLS and taken + weigh(gathered[0]) <= MOST_BYTES:
+            taken += weigh(gathered[0])
+            calls.append(gathered.popleft())
+        self._gathered_bytes -= taken
+        return first, calls
 
     def acknowledge(self, frames: int) -> None:
         """So many frames have arrived in all."""
@@ -95,7 +112,8 @@ class Channel:
         count = self.next_number - position
         assert self._retains, "only a source can send again"
         assert 0 <= count <= len(self._retained), f"call {position} is not retained"
-        self.gathered = list(self._retained)[len(self._retained) - count :]
+        self.gathered = deque(islice(self._retained, len(self._retained) - count, None))
+        self._gathered_bytes = sum(weigh(call) for call in self.gathered)
         self.replied = position
         self._frames_sent = self._frames_acknowledged = 0
         return count

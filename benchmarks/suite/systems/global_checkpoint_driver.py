@@ -9,13 +9,17 @@ Rules:
 - When any actor dies, all go back to the last complete checkpoint, and the driver sends again what it sent since. The
   state of every actor is then as if each call had run once. Replies that came before are dropped by number when they
   come again; they are the same where actors are deterministic and no two callers race.
+- A checkpoint of which a snapshot fails, or that takes too long, is given up; the next one is begun when it is due.
+- An actor that cannot go back ends the run: nothing is sent or saved any more, and whoever waits for a reply is told.
 - Replies are given out at once, or, if `holds_output`, when a complete checkpoint covers them: then none is ever taken
   back.
 """
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,10 +27,12 @@ from typing import Any, NamedTuple
 from benchmarks.suite.systems.global_checkpoint_alignment import SOURCE, has_cycle, inputs_of
 from benchmarks.suite.systems.global_checkpoint_channel import Channel
 from benchmarks.suite.systems.global_checkpoint_frames import Kind, Parcel, pack, pack_words, unpack, unpack_words
-from benchmarks.suite.systems.global_checkpoint_handles import Ref, pack_call
+from benchmarks.suite.systems.global_checkpoint_handles import Ref, RestoreFailed, pack_call
 from benchmarks.suite.systems.global_checkpoint_rollback import Rollback
 from benchmarks.suite.systems.global_checkpoint_station import TURN_S, Station
 from lineage_stash.wire.connection import Connection
+
+log = logging.getLogger("benchmarks.global_checkpoint")
 
 MOST_RETAINED_BYTES = 512 * 1024 * 1024
 """Of calls that no complete checkpoint covers; whoever submits more waits for one."""
@@ -35,7 +41,14 @@ PROBE_S = 0.0005
 """How soon to ask again whether actors still call one another."""
 
 NEW_SPARE_S = 1.0
-"""A spare that was used is replaced a little later, so that its start does not compete with the recovery."""
+"""A spare that was used is replaced so much later, and not before the rollback is over, so that its start does not
+compete with the recovery."""
+
+ATTEMPT_S = 60.0
+"""How long a checkpoint may take before it is given up."""
+
+ROOM_S = 300.0
+"""How long whoever submits waits for a checkpoint that makes room, before that is an error."""
 
 QUIESCE_S = 5.0
 """How long the source is quiet for a checkpoint before it gives that one up and goes on."""
@@ -52,15 +65,20 @@ class Spare(NamedTuple):
 class Member:
     """An actor, and where it lives now."""
 
-    def __init__(self, name: str, created: bytes, epoch: int) -> None:
+    def __init__(self, name: str, code: bytes, arguments: bytes, epoch: int) -> None:
         self.name = name
-        self.created = created
+        self.code = code
+        """Of its class, as bytes."""
+        self.arguments = arguments
+        """Those of its constructor, as bytes."""
         self.created_in = epoch
         """The last checkpoint that was begun before it was created."""
         self.channel = Channel(retains=True)
         self.position = 0
         """The first call that the last complete checkpoint does not cover."""
         self.host: Spare | None = None
+        self.restored_in = -1
+        """The generation that it has last restored its state for; before that, what is sent to it is lost."""
         self.failure: str | None = None
         """Why it could not be constructed; empty if it was; None before either."""
 
@@ -112,12 +130,18 @@ class Driver:
         self.snapshots = self.snapshot_bytes = self.calls = 0
         self.checkpoints: list[float] = []
         """How long each complete checkpoint took, in ms."""
+        self.given_up: list[str] = []
+        """Why the checkpoints that were begun and are not complete were given up, rollbacks and new edges apart."""
         self.rollbacks: list[Rollback] = []
         """Those that are over."""
+        self.lost = ""
+        """Why no more replies come, in a line and then at length; empty while they do."""
         self._interval_s = interval_s
         self._holds_output = holds_output
         self._held: list[Held] = []
         self._start_host = start_host
+        self._starter = ThreadPoolExecutor(1, "global checkpoint hosts")
+        """Has Ray start hosts: that takes milliseconds, for which nobody else should wait."""
         self._attempt: Attempt | None = None
         self._quiescing: Quiescing | None = None
         self._rollback: Rollback | None = None
@@ -151,26 +175,40 @@ class Driver:
     def _wait_for_room(self, channel: Channel) -> None:
         with self.station.lock:
             self._begin_checkpoint()
-        while channel.retained_bytes > MOST_RETAINED_BYTES // 2:
+        deadline = time.monotonic() + ROOM_S
+        while channel.retained_bytes > MOST_RETAINED_BYTES // 2 and not self.lost:
+            if time.monotonic() > deadline:
+                why = self.given_up[-1] if self.given_up else "none was given up"
+                raise TimeoutError(f"no checkpoint has made room for calls within {ROOM_S:g} s; the last: {why}")
             self.station.wait()
 
     def _is_sending(self, member: Member) -> bool:
-        return self._quiescing is None and member.host is not None and not self._is_restoring
+        is_open = self._quiescing is None and not self.lost and not self._is_restoring
+        return is_open and self._is_up(member)
+
+    def _is_up(self, member: Member) -> bool:
+        """Whether an actor is there, and as all others are."""
+        return member.host is not None and member.failure == "" and member.restored_in == self.generation
 
     @property
     def _is_restoring(self) -> bool:
         return self._rollback is not None and bool(self._rollback.missing)
 
     def _send_gathered(self, member: Member) -> None:
-        first, calls = member.channel.take()
+        """Send as much as there is room for; acknowledgements make room for the rest."""
+        channel = member.channel
         assert member.host is not None, "calls gather while there is no host"
-        member.host.connection.send(Kind.CALLS, pack(Parcel(self.generation, self.begun, 0, first, calls)))
+        while channel.gathered and channel.has_room:
+            first, calls = channel.take()
+            member.host.connection.send(Kind.CALLS, pack(Parcel(self.generation, self.begun, 0, first, calls)))
 
     def fetch(self, refs: Sequence[Ref], timeout_s: float | None) -> None:
         """Wait for replies."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for ref in refs:
             while ref.reply is None:
+                if self.lost:
+                    raise RestoreFailed(self.lost)
                 left = TURN_S if deadline is None else deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError(f"no reply within {timeout_s} s")
@@ -199,29 +237,40 @@ class Driver:
             self._end_rollback()
         if self._quiescing is not None:
             self._look_whether_quiet()
-        elif channel.gathered and channel.has_room:
+        elif channel.gathered and self._is_sending(member):
             self._send_gathered(member)
 
     # members
 
-    def create(self, name: str, created: bytes) -> Member:
+    def create(self, name: str, code: bytes, arguments: bytes) -> Member:
         """Have an actor on a host; returns before it answers."""
         with self.station.lock:
-            member = self.members[name] = Member(name, created, self.begun)
+            member = self.members[name] = Member(name, code, arguments, self.begun)
             self._orphans.append(member)
             self._give_hosts()
+            for spare in self.spares:
+                self._prepare(spare, code)
         return member
 
     def _on_here(self, connection: Connection, *, address: str, pid: int) -> None:
-        self.spares.append(Spare(connection, address, pid))
+        spare = Spare(connection, address, pid)
+        self.spares.append(spare)
         self._give_hosts()
+        if spare in self.spares:
+            for code in dict.fromkeys(member.code for member in self.members.values()):
+                self._prepare(spare, code)
+
+    def _prepare(self, spare: Spare, code: bytes) -> None:
+        """Have a spare load a class before it is needed."""
+        spare.connection.send(Kind.WORDS, pack_words("prepare", code=code))
 
     def _give_hosts(self) -> None:
         while self._orphans and self.spares:
             member = self._orphans.popleft()
             member.host = self.spares.popleft()
             member.host.connection.introduction = member.name
-            self._tell(member, "take", name=member.name, created=member.created, **self._present(member))
+            self._tell(member, "take", name=member.name, code=member.code, arguments=member.arguments,
+                       **self._present(member))  # fmt: skip
             for other in self.members.values():
                 if other is not member and other.host is not None:
                     self._tell(other, "places", places=self._places())
@@ -250,9 +299,9 @@ class Driver:
         self._begin_checkpoint()
 
     def _begin_checkpoint(self) -> None:
-        """Take a checkpoint, unless one is under way or not all actors are there."""
-        is_ready = self.members and all(member.failure == "" for member in self.members.values())
-        if self._attempt is not None or self._quiescing is not None or self._rollback is not None or not is_ready:
+        """Take a checkpoint, unless one is under way or not all actors are there; in a replay too."""
+        is_ready = self.members and not self.lost and all(self._is_up(member) for member in self.members.values())
+        if self._attempt is not None or self._quiescing is not None or not is_ready:
             return
         if has_cycle(self.edges):
             self._quiescing = Quiescing()
@@ -267,6 +316,8 @@ class Driver:
         members = list(self.members.values())
         self.begun += 1
         self._attempt = Attempt(self.begun, members)
+        late = f"checkpoint {self.begun} took longer than {ATTEMPT_S:g} s"
+        self.station.loop.later(ATTEMPT_S, partial(self._give_up, self._attempt, late))
         for member in members:
             self._tell(member, "barrier", generation=self.generation, checkpoint=self.begun, completed=self.completed,
                        inputs=sorted(inputs_of(member.name, edges)))  # fmt: skip
@@ -277,13 +328,24 @@ class Driver:
             self.edges.add(edge)
             self._attempt = None
 
-    def _on_saved(self, connection: Connection, *, generation: int, checkpoint: int, size: int) -> None:
-        self.snapshots += 1
-        self.snapshot_bytes += size
+    def _give_up(self, attempt: Attempt, why: str) -> None:
+        if self._attempt is attempt:
+            self._attempt = None
+            self.given_up.append(why)
+            log.warning("%s", why)
+
+    def _on_saved(self, connection: Connection, *, generation: int, checkpoint: int, size: int, failure: str) -> None:
+        if not failure:
+            self.snapshots += 1
+            self.snapshot_bytes += size
         attempt = self._attempt
         if attempt is None or generation != self.generation or checkpoint != attempt.number:
             return
-        attempt.missing.discard(connection.introduction or "")
+        name = connection.introduction or ""
+        if failure:
+            self._give_up(attempt, f"checkpoint {checkpoint} lacks the snapshot of {name}: {failure}")
+            return
+        attempt.missing.discard(name)
         if not attempt.missing:
             self._complete(attempt)
 
@@ -347,7 +409,7 @@ class Driver:
 
     def _send_all_gathered(self) -> None:
         for member in self.members.values():
-            if member.channel.gathered and self._is_sending(member):
+            if self._is_sending(member):
                 self._send_gathered(member)
 
     # rollbacks
@@ -361,7 +423,17 @@ class Driver:
                 member.host = None
                 self._orphans.append(member)
                 self._roll_back(member)
-        self.station.loop.later(NEW_SPARE_S if self.spares else 0.0, self._start_host)
+        if self._orphans:
+            self._starter.submit(self._start_host)
+        else:
+            self.station.loop.later(NEW_SPARE_S, self._replace_spare)
+
+    def _replace_spare(self) -> None:
+        """Have as many processes as before, once that disturbs nobody."""
+        if self._rollback is None:
+            self._starter.submit(self._start_host)
+        else:
+            self.station.loop.later(NEW_SPARE_S, self._replace_spare)
 
     def _roll_back(self, dead: Member) -> None:
         """Have everybody be as at the last complete checkpoint."""
@@ -386,15 +458,18 @@ class Driver:
     def _on_restored(self, connection: Connection, *, generation: int, restore_ms: float, failure: str) -> None:
         assert restore_ms >= 0.0
         member = self.members[connection.introduction or ""]
-        if member.failure is None or failure:
+        if member.failure is None:
             member.failure = failure
+        elif failure and not self.lost:
+            why = failure.strip().splitlines()[-1]
+            self.lost = f"{member.name} could not go back to the last complete checkpoint: {why}\n{failure}"
+        member.restored_in = generation
         rollback = self._rollback
-        if rollback is None or generation != self.generation:
-            if member.channel.gathered and self._is_sending(member):
-                self._send_gathered(member)
-            return
-        if rollback.note_restored(member.name):
-            self._send_again(rollback)
+        if generation == self.generation and rollback is not None and member.name in rollback.missing:
+            if rollback.note_restored(member.name):
+                self._send_again(rollback)
+        elif self._is_sending(member):
+            self._send_gathered(member)
 
     def _send_again(self, rollback: Rollback) -> None:
         """Everybody is back: send what no checkpoint covers."""
@@ -414,3 +489,4 @@ class Driver:
         """Let go of all hosts, which then end."""
         with suppress(OSError):
             self.station.close()
+        self._starter.shutdown(cancel_futures=True)  # it would start a Ray of its own after this one

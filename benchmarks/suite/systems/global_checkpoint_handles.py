@@ -10,6 +10,10 @@ from typing import Any, Protocol
 from lineage_stash.on_ray import payloads
 
 
+class RestoreFailed(RuntimeError):
+    """An actor could not go back to the last complete checkpoint, so that nothing can be told of any call since."""
+
+
 class Runtime(Protocol):
     """What a process offers to the handles in it."""
 

@@ -1,9 +1,12 @@
 """The host: the Ray actor process that an actor of the global-checkpoint system lives in.
 
 Rules:
-- It starts empty, tells the driver where it is, and waits to be given an actor: every host is a spare first.
+- It starts empty, tells the driver where it is, and waits to be given an actor: every host is a spare first, and loads
+  the classes of the actors there are while it waits.
 - Calls run one after the other, in the order in which they came from each caller. A snapshot is taken between calls,
   where its place is among them; the barrier goes on to whoever this actor calls, behind what it has sent there.
+- Of what the driver says before this host looks up, the last counts: a rollback that comes on the heels of an actor is
+  where that actor begins.
 - A rollback ends what runs here, unless it computes without waiting: that is ended when it returns.
 - A host whose driver is gone ends.
 """
@@ -23,9 +26,10 @@ from benchmarks.suite.systems.global_checkpoint_alignment import Alignment
 from benchmarks.suite.systems.global_checkpoint_channel import Channel
 from benchmarks.suite.systems.global_checkpoint_frames import Kind, Parcel, pack, pack_words, unpack, unpack_words
 from benchmarks.suite.systems.global_checkpoint_handles import Ref, adopt, pack_call
+from benchmarks.suite.systems.global_checkpoint_preparing import Prepared
 from benchmarks.suite.systems.global_checkpoint_snapshots import Snapshots
 from benchmarks.suite.systems.global_checkpoint_station import TURN_S, Station
-from lineage_stash.on_ray import payloads
+from lineage_stash.on_ray import garbage, payloads
 from lineage_stash.wire.connection import Connection
 
 LOOK_S = 0.001
@@ -82,7 +86,9 @@ class Host:
     def run(self) -> None:
         """Be a spare, then an actor."""
         try:
-            Life(self._settings).run()
+            life = Life(self._settings)
+            garbage.spare_what_is_imported()
+            life.run()
         except BaseException:  # noqa: BLE001 - whatever it was, this life is over
             traceback.print_exc()
         os._exit(1)  # an idle process with an open connection would look alive
@@ -98,13 +104,16 @@ class Life:
                                on_lost=self._on_lost)  # fmt: skip
         self.driver = self.station.loop.connect(settings.driver)
         self._say("here", address=self.station.address, pid=os.getpid())
-        self.kind: type = object
-        self.arguments: tuple[Any, ...] = ()
+        self._created: tuple[bytes, bytes] | None = None
+        """The code of the class and the arguments of its constructor, once there is an actor here."""
         self.instance: Any = None
+        self.prepared = Prepared()
         self.places: dict[str, str] = {}
         self.generation = 0
         self.epoch = 0
         """The last checkpoint for which a snapshot was taken: that of calls and replies which leave here."""
+        self._completed = 0
+        """The last complete checkpoint, as far as is known here: older snapshots are of no use."""
         self.snapshots: Snapshots
         self._alignment: Alignment[tuple[Inbound, Parcel]] = Alignment(0)
         self._inbound: dict[Connection, Inbound] = {}
@@ -115,13 +124,14 @@ class Life:
         """Calls to and from other actors in this generation."""
         self._looked_at = 0.0
         self._topics: dict[str, Callable[..., None]] = {
-            "take": self._take, "places": self._learn_places, "barrier": self._on_barrier,
-            "rollback": self._on_rollback, "probe": self._on_probe,
+            "prepare": self._on_prepare, "take": self._take, "places": self._learn_places,
+            "barrier": self._on_barrier, "rollback": self._on_rollback, "probe": self._on_probe,
         }  # fmt: skip
 
     def run(self) -> None:
         """Do one step after the other, and wait where there is none."""
         adopt(self)
+        garbage.look_seldom()
         while True:
             try:
                 rollback, self._rollback = self._rollback, None
@@ -196,20 +206,19 @@ class Life:
     def _say(self, topic: str, **said: Any) -> None:
         self.driver.send(Kind.WORDS, pack_words(topic, **said))
 
-    def _take(self, _: Connection, *, name: str, created: bytes, places: dict[str, str], generation: int,
-              epoch: int, checkpoint: int | None) -> None:  # fmt: skip
+    def _on_prepare(self, _: Connection, *, code: bytes) -> None:
+        self._steps.append(lambda: self.prepared.prepare(code))
+
+    def _take(self, _: Connection, *, name: str, code: bytes, arguments: bytes, places: dict[str, str],
+              generation: int, epoch: int, checkpoint: int | None) -> None:  # fmt: skip
         """Be this actor from now on."""
         self.name = name
         self.station.loop.introduction = name
         self.snapshots = Snapshots(Path(self.settings.folder), name, self.settings.delay_s, self.station.loop,
                                    self._on_saved)  # fmt: skip
         self.places = places
-
-        def begin() -> None:
-            self.kind, self.arguments = cloudpickle.loads(created)
-            self._restore(generation, epoch, checkpoint)
-
-        self._rollback = begin
+        self._created = code, arguments
+        self._rollback = lambda: self._restore(generation, epoch, checkpoint)
 
     def _learn_places(self, _: Connection, *, places: dict[str, str]) -> None:
         self.places = places
@@ -230,15 +239,22 @@ class Life:
         self._alignment = Alignment(epoch)
         self.generation, self.epoch = generation, epoch
         self._sent = self._executed = 0
+        self.instance = None  # what it was has not happened
         failure = ""
         try:
-            if checkpoint is None:
-                self.instance = self.kind(*self.arguments)
-            else:
-                self.instance = self.snapshots.read(self.kind, checkpoint)
+            self.instance = self._made_anew() if checkpoint is None else self._read(checkpoint)
         except Exception:  # noqa: BLE001 - the user's class may fail in any way
             failure = traceback.format_exc()
         self._say("restored", generation=generation, restore_ms=1e3 * (time.monotonic() - began), failure=failure)
+
+    def _made_anew(self) -> Any:
+        assert self._created is not None, "a spare has nothing to restore"
+        code, arguments = self._created
+        return self.prepared.class_of(code)(*cloudpickle.loads(arguments))
+
+    def _read(self, checkpoint: int) -> Any:
+        assert self._created is not None, "a spare has nothing to restore"
+        return self.snapshots.read(self.prepared.class_of(self._created[0]), checkpoint)
 
     def _on_probe(self, _: Connection, *, generation: int, number: int) -> None:
         """Say, after all that has come, how many calls there were between actors."""
@@ -254,26 +270,27 @@ class Life:
                     inputs: Sequence[str] | None = None) -> None:  # fmt: skip
         if generation != self.generation:
             return
+        self._completed = max(self._completed, completed)
         if inputs is not None:
             due = self._alignment.announce(checkpoint, inputs)
         else:
             due = self._alignment.pass_barrier(checkpoint, connection.introduction or "")
         for aligned, released in due:
-            self._steps.append(lambda aligned=aligned: self._take_snapshot(aligned, completed))  # type: ignore[misc]
+            self._steps.append(lambda aligned=aligned: self._take_snapshot(aligned))  # type: ignore[misc]
             for inbound, parcel in released:
                 self._admit(inbound, parcel)
 
-    def _take_snapshot(self, checkpoint: int, completed: int) -> None:
+    def _take_snapshot(self, checkpoint: int) -> None:
         self._let_replies_leave()
         for outbound in self._outbound.values():
             self._send_gathered(outbound, at_once=True)
             barrier = pack_words("barrier", generation=self.generation, checkpoint=checkpoint)
             outbound.connection.send(Kind.WORDS, barrier)
         self.epoch = checkpoint
-        self.snapshots.take(self.instance, checkpoint, completed)
+        self.snapshots.take(self.instance, checkpoint, self._completed)
 
-    def _on_saved(self, checkpoint: int, size: int) -> None:
-        self._say("saved", generation=self.generation, checkpoint=checkpoint, size=size)
+    def _on_saved(self, checkpoint: int, size: int, failure: str) -> None:
+        self._say("saved", generation=self.generation, checkpoint=checkpoint, size=size, failure=failure)
 
     # calls
 
@@ -320,7 +337,7 @@ class Life:
 
     def _send_gathered(self, outbound: Outbound, *, at_once: bool = False) -> None:
         channel = outbound.channel
-        if channel.gathered and (at_once or channel.has_room):
+        while channel.gathered and (at_once or channel.has_room):
             first, calls = channel.take()
             outbound.connection.send(Kind.CALLS, pack(Parcel(self.generation, self.epoch, 0, first, calls)))
 

@@ -3,6 +3,7 @@
 Rules:
 - A copy is of the moment it was asked for. Small states are pickled in place; one that takes longer than a fork is
   pickled, written and synced by a forked child, so that the actor goes on at once.
+- One that fails, be it in the child, is told with the reason, and the next one is tried all the same.
 - A snapshot has its final name only when it is on the disk. Writing never holds up the actor: a thread does it.
 - The state of an object is what it pickles by: `__getstate__` and `__setstate__` count.
 """
@@ -25,10 +26,14 @@ from lineage_stash.wire.loop import Loop
 IN_PLACE_S = 0.002
 """A fork of a Ray worker takes about this long."""
 
-REPORT = struct.Struct("<?dQ")
+REPORT = struct.Struct("<dQ")
+"""What a child says of a snapshot: how long the pickling took, and the bytes; behind it, why it failed if it did."""
 
-Saved = Callable[[int, int], None]
-"""Told of a snapshot that is on the disk: its checkpoint, and how many bytes it is."""
+LONGEST_REPORT_BYTES = 4096
+"""What a pipe takes whole."""
+
+Saved = Callable[[int, int, str], None]
+"""Told of a snapshot that is on the disk, or is not: its checkpoint, how many bytes it is, and why it failed."""
 
 
 def pack_state(instance: object) -> bytes:
@@ -62,9 +67,17 @@ def write(path: Path, content: bytes) -> None:
         while left:
             left = left[os.write(descriptor, left) :]
         os.fsync(descriptor)
+    except OSError:
+        partial.unlink(missing_ok=True)  # a full disk is not to stay full of this
+        raise
     finally:
         os.close(descriptor)
     partial.rename(path)
+
+
+def reason(error: Exception) -> str:
+    """What is said of a snapshot that failed."""
+    return f"{type(error).__name__}: {error}"
 
 
 class Snapshots:
@@ -90,24 +103,34 @@ class Snapshots:
 
     def take(self, instance: object, checkpoint: int, completed: int) -> None:
         """Copy the state as it is now; those older than the last complete checkpoint are removed later."""
-        if self._pickling_s is not None and self._pickling_s >= IN_PLACE_S:
-            self._take_in_child(instance, checkpoint, completed)
-            return
-        started = time.monotonic()
-        content = pack_state(instance)
-        self._pickling_s = time.monotonic() - started
-        self._to_write.put((checkpoint, content, completed))
+        try:
+            if self._pickling_s is not None and self._pickling_s >= IN_PLACE_S:
+                self._take_in_child(instance, checkpoint, completed)
+                return
+            started = time.monotonic()
+            content = pack_state(instance)
+            self._pickling_s = time.monotonic() - started
+            self._to_write.put((checkpoint, content, completed))
+        except Exception as error:  # noqa: BLE001 - the user's state may fail in any way
+            self._decline(checkpoint, reason(error))
+
+    def _decline(self, checkpoint: int, why: str) -> None:
+        self._loop.post(lambda: self._on_saved(checkpoint, 0, why))
 
     def _write_all(self) -> None:
         while True:
             checkpoint, content, completed = self._to_write.get()
-            write(self.path(checkpoint), content)
-            self._finish(checkpoint, len(content), completed)
+            try:
+                write(self.path(checkpoint), content)
+            except OSError as error:
+                self._decline(checkpoint, reason(error))
+            else:
+                self._finish(checkpoint, len(content), completed)
 
     def _finish(self, checkpoint: int, size: int, completed: int) -> None:
         if self._delay_s:
             time.sleep(self._delay_s)  # a store that is farther away than this disk
-        self._loop.post(lambda: self._on_saved(checkpoint, size))
+        self._loop.post(lambda: self._on_saved(checkpoint, size, ""))
         for path in self._folder.glob(f"{self._stem}-*.state"):
             if int(path.stem.rpartition("-")[2]) < completed:
                 path.unlink(missing_ok=True)
@@ -120,20 +143,25 @@ class Snapshots:
         os.close(told)
 
         def wait_for_child() -> None:
-            report = os.read(done, REPORT.size)
+            report = os.read(done, LONGEST_REPORT_BYTES)
             os.close(done)
             with suppress(ChildProcessError):  # somebody reaps all children of this process
                 os.waitpid(child, 0)
-            if len(report) == REPORT.size:
-                is_done, self._pickling_s, size = REPORT.unpack(report)
-                if is_done:
-                    self._finish(checkpoint, size, completed)
+            if len(report) < REPORT.size:
+                self._decline(checkpoint, "the child that was to write it died")
+                return
+            self._pickling_s, size = REPORT.unpack_from(report)
+            why = report[REPORT.size :].decode(errors="replace")
+            if why:
+                self._decline(checkpoint, why)
+            else:
+                self._finish(checkpoint, size, completed)
 
         threading.Thread(target=wait_for_child, name="snapshot", daemon=True).start()
 
     def _be_the_child(self, instance: object, checkpoint: int, told: int) -> None:
         """Pickle, write, report and end; a killed parent must look dead at once, so nothing of it is kept open."""
-        is_done, pickling_s, size = False, IN_PLACE_S, 0
+        why, pickling_s, size = "it ended early", IN_PLACE_S, 0
         try:
             for name in os.listdir("/proc/self/fd"):
                 if int(name) > 2 and int(name) != told:
@@ -143,7 +171,9 @@ class Snapshots:
             content = pack_state(instance)
             pickling_s, size = time.monotonic() - started, len(content)
             write(self.path(checkpoint), content)
-            is_done = True
+            why = ""
+        except Exception as error:  # noqa: BLE001 - the user's state may fail in any way
+            why = reason(error)
         finally:
-            os.write(told, REPORT.pack(is_done, pickling_s, size))
+            os.write(told, (REPORT.pack(pickling_s, size) + why.encode())[:LONGEST_REPORT_BYTES])
             os._exit(0)
