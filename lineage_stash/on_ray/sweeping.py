@@ -193,4 +193,5 @@ class Sweeping:
 
 def _answer_in(said: list[Any]) -> Answer:
     """An answer as it was before it travelled."""
-    return Answer(*[tuple(part) if isinstance(part, list) else part for part in said])
+    parts: list[Any] = [tuple(part) if isinstance(part, list) else part for part in said]
+    return Answer(*parts)
