@@ -160,7 +160,7 @@ class Sweeping:
         """Somebody says what it holds."""
         lived = split_address(link.introduction or "")
         look = self.reach.now
-        if lived is None or look is None or not self.reach.on_answer(*lived, Answer(*said)):
+        if lived is None or look is None or not self.reach.on_answer(*lived, _answer_in(said)):
             return
         if not self._is_undisturbed(look):
             self._give_up()
@@ -189,3 +189,9 @@ class Sweeping:
         for actor in doomed:
             if self.process.plane.get(f"{HANDLES}{actor}") == GIVEN_AWAY:
                 self.process.kill(actor, REASON)
+
+
+def _answer_in(said: list[Any]) -> Answer:
+    """An answer as it was before it travelled."""
+    parts: list[Any] = [tuple(part) if isinstance(part, list) else part for part in said]
+    return Answer(*parts)
