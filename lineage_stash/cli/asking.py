@@ -127,10 +127,11 @@ def forget_at(address: str, secret: bytes, peers: tuple[PeerId, ...], epoch: Epo
         raise _unexpected(reply)
 
 
-def ask_replica(address: str, secret: bytes, request: Request, epoch: Epoch = NO_EPOCH) -> tuple[Reply, float]:
+def ask_replica(address: str, secret: bytes, request: Request, epoch: Epoch = NO_EPOCH, *,
+                within_s: float = ANSWER_WITHIN_S) -> tuple[Reply, float]:  # fmt: skip
     """Ask a replica for something: its answer, and the milliseconds that it took."""
     ticket = TICKET.pack(*Ticket(FIRST_NUMBER, epoch, Level.DISK))
-    body, took_ms = ask(address, secret, Kind.ASK, ticket + codec.encode(request))
+    body, took_ms = ask(address, secret, Kind.ASK, ticket + codec.encode(request), within_s=within_s)
     try:
         reply: Reply = codec.decode(body[NUMBER_BYTES:])
     except codec.FrameError as error:

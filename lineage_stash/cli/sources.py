@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lineage_stash.cli import folders
-from lineage_stash.cli.asking import NoAnswer, ask, ask_replica, of_each, read_pages
+from lineage_stash.cli.asking import ANSWER_WITHIN_S, NoAnswer, ask, ask_replica, of_each, read_pages
 from lineage_stash.cli.records import Records
 from lineage_stash.cli.status import fault_of
 from lineage_stash.core.checkpoint import Checkpoint, age
@@ -36,6 +36,9 @@ from lineage_stash.store.replica import NO_EPOCH
 
 HIGHEST = chr(0x10FFFF)
 FEW = 5
+
+SOON_S = 1.0
+"""How long to wait for replicas while others have answered: one that is silent is not waited for any longer."""
 
 
 class NotFound(Exception):
@@ -192,18 +195,24 @@ class ClusterSource(Source):
 
     def _look(self, peer: PeerId) -> tuple[Item | None, ReplicaId]:
         if peer not in self._items:
-            said = of_each(tuple(self._addresses), lambda replica: self._ask_item(replica, peer))
-            answers = {replica: item for replica, item in said.items() if not isinstance(item, NoAnswer)}
+            answers = self._ask_all(peer, SOON_S) or self._ask_all(peer, ANSWER_WITHIN_S)
             if not answers:
-                raise NotFound(f"no replica of the store answers: {next(iter(said.values()))}")
-            found = best(item for item in answers.values() if isinstance(item, Item))
+                raise NotFound("no replica of the store answers: see stash status, or give --storage FOLDER")
+            found = best(item for item in answers.values() if item is not None)
             source = next((replica for replica, item in answers.items() if item is found), 0)
             self._items[peer] = found, source
         return self._items[peer]
 
-    def _ask_item(self, replica: ReplicaId, peer: PeerId) -> Item | NoAnswer | None:
+    def _ask_all(self, peer: PeerId, within_s: float) -> dict[ReplicaId, Item | None]:
+        """What each replica has of a peer; without those that do not answer in time."""
+        said = of_each(tuple(self._addresses), lambda replica: self._ask_item(replica, peer, within_s))
+        return {replica: item for replica, item in said.items() if not isinstance(item, NoAnswer)}
+
+    def _ask_item(self, replica: ReplicaId, peer: PeerId, within_s: float) -> Item | NoAnswer | None:
         try:
-            reply, _ = ask_replica(self._addresses[replica], self._secret, List(just_before(peer)))
+            reply, _ = ask_replica(
+                self._addresses[replica], self._secret, List(just_before(peer)), within_s=within_s
+            )  # fmt: skip
         except NoAnswer as error:
             return error
         items = reply.items if isinstance(reply, Inventory) else ()

@@ -20,7 +20,7 @@ from lineage_stash.on_ray import payloads
 from lineage_stash.store.contract import Append, PutCheckpoint, Truncate
 from lineage_stash.store.disk import DiskReplica
 from lineage_stash.store.looking import FolderView
-from tests.cli.listeners import serving
+from tests.cli.listeners import listening, serving
 from tests.cli.planes import ALIVE, NODE, MemoryPlane
 
 FRONT, STORE, DRIVER = PeerId("driver-1/Front-1"), PeerId("driver-1/Store-1"), PeerId("driver-1")
@@ -263,4 +263,22 @@ def test_answers_about_a_run_of_a_million_calls_take_less_than_a_second(million:
                 began = time.monotonic()
                 ask(source)
                 assert time.monotonic() - began < LONGEST_ANSWER_S
+    view.close()
+
+
+def test_replica_that_is_silent_is_not_waited_for_while_another_answers(disk: Disk, tmp_path: Path) -> None:
+    disk.write(STORE, ran(DRIVER, 0, add(0)))
+    view = FolderView(disk.folder)
+    plane = MemoryPlane()
+    plane.add_services((NODE, NODE))
+    plane.create(STORE)
+    silent = tmp_path / "silent"
+    silent.mkdir()
+    with serving(tmp_path, view.replica) as answering, listening(silent, lambda *_: None) as address:
+        plane.listen("replica-0", address)
+        plane.listen("replica-1", answering)
+        began = time.monotonic()
+        part = read_log(ClusterSource(read(plane), plane, NODE, ALIVE), STORE)  # type: ignore[arg-type]
+        assert part.upper == 1
+        assert time.monotonic() - began < 4.0
     view.close()
