@@ -411,10 +411,12 @@ class Life(LoggedRuntime):
             self.process.turns += 1
             if self.program.exit is not None:
                 self.shell.feed(events.KillAsked(self.program.exit))  # first, so that no other call begins
+            if self.dropped:  # before the reply, after which there may be a checkpoint, that would have them again
+                self._let_go(but=finished[1])
             self.shell.feed(_call_finished(finished))
             if self.in_result:
                 self.in_result = []
-            if self.dropped:  # after the reply, which may have passed them on
+            if self.dropped:  # what the reply has passed on
                 self._let_go()
             if not self._has_call():
                 self.process.flush_if_due()

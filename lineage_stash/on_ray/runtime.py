@@ -317,8 +317,11 @@ class Runtime(ABC):
         """Wait on the sockets for what was asked for at that time."""
         self.process.wait()
 
-    def _let_go(self) -> None:
+    def _let_go(self, but: tuple[Passed, ...] = ()) -> None:
         dropped = [self.dropped.popleft() for _ in range(len(self.dropped))]
+        if but:
+            self.dropped.extend([each for each in dropped if each[0] in but])
+            dropped = [each for each in dropped if each[0] not in but]
         unopened = tuple([ref for ref, opened in dropped if not opened])
         self.shell.feed(events.RefsDropped(unopened, tuple([ref for ref, opened in dropped if opened])))
 

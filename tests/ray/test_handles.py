@@ -11,6 +11,7 @@ import pytest
 
 import lineage_stash as ray
 from lineage_stash.testing import inject
+from tests.ray.checkpoints import wait_for_checkpoint
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("cluster"), pytest.mark.timeout(240)]
 
@@ -46,6 +47,9 @@ class Keeper:
     def keep(self, something: Any) -> int:
         self.kept.append(something)
         return len(self.kept)
+
+    def open(self, refs: list[Any]) -> None:
+        self.kept.append(ray.get(refs[0]))
 
     def drop(self) -> None:
         self.kept.clear()
@@ -133,14 +137,15 @@ def test_handle_in_a_result_keeps_its_actor_before_and_after_it_is_opened(sweep:
 
 
 def test_handle_in_a_value_that_was_put_aside_keeps_its_actor_wherever_the_ref_goes(sweep: Callable[[], None]) -> None:
-    keeper, worker = Keeper.remote(), Worker.remote()
+    keeper, worker = Keeper.options(checkpoint_every=1).remote(), Worker.remote()
     pid = get(worker.pid.remote())
     value = ray.put([worker])
     del worker
-    get(keeper.keep.remote([value]))
+    get([keeper.keep.remote([value]), keeper.open.remote([value])])
     del value
     sweep()
     assert get(keeper.have_done.remote()) == 1
+    wait_for_checkpoint(keeper, 4)
     inject.kill_process(keeper)
     assert get(keeper.have_done.remote()) == 2
     get(keeper.drop.remote())
