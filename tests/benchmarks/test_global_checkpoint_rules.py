@@ -1,6 +1,8 @@
 """The rules of the global-checkpoint system that need no process: batching, alignment, snapshots, rollbacks."""
 
+import os
 import pickle
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,13 @@ from benchmarks.suite.systems.global_checkpoint_frames import Parcel, pack, pack
 from benchmarks.suite.systems.global_checkpoint_handles import Handle, Ref, adopt, get
 from benchmarks.suite.systems.global_checkpoint_host import Life, Settings
 from benchmarks.suite.systems.global_checkpoint_rollback import Rollback
-from benchmarks.suite.systems.global_checkpoint_snapshots import pack_state, unpack_state, write
+from benchmarks.suite.systems.global_checkpoint_snapshots import (
+    IN_PLACE_S,
+    Snapshots,
+    pack_state,
+    unpack_state,
+    write,
+)
 from benchmarks.suite.systems.global_checkpoint_station import Station
 from lineage_stash.core.rope import rope, whole
 from lineage_stash.on_ray import payloads
@@ -143,6 +151,37 @@ def test_state_is_the_same_after_a_snapshot(kind: type, tmp_path: Path) -> None:
     write(path, pack_state(kind(7)))
     assert unpack_state(kind, path.read_bytes()).count == 7
     assert list(tmp_path.iterdir()) == [path]
+
+
+class Large:
+    """Takes long to open, and says who has pickled it."""
+
+    def __init__(self) -> None:
+        self.pickled_by = 0
+
+    def __getstate__(self) -> dict[str, int]:
+        return {"pickled_by": os.getpid()}
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        time.sleep(2 * IN_PLACE_S)
+        self.__dict__.update(state)
+
+
+def test_first_snapshot_of_a_restored_large_state_is_taken_by_a_child(tmp_path: Path) -> None:
+    station = Station(b"secret", "one", on_frame=lambda *_: None, on_open=lambda _: None, on_lost=lambda *_: None)
+    saved: list[tuple[int, int, str]] = []
+    snapshots = Snapshots(tmp_path, "one", 0.0, station.loop, lambda *said: saved.append(said))
+    write(snapshots.path(1), pack_state(Large()))
+    restored = snapshots.read(Large, 1)
+    assert restored.pickled_by == os.getpid()
+    snapshots.take(restored, 2, 1)
+    deadline = time.monotonic() + 30.0
+    while not saved and time.monotonic() < deadline:
+        station.wait()
+    ((checkpoint, size, failure),) = saved
+    assert (checkpoint, size > 0, failure) == (2, True, "")
+    assert snapshots.read(Large, 2).pickled_by != os.getpid()
+    station.close()
 
 
 def test_rollback_is_over_when_all_have_answered_what_they_had_been_asked() -> None:

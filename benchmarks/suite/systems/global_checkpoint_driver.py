@@ -19,7 +19,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -52,6 +52,13 @@ ROOM_S = 300.0
 
 QUIESCE_S = 5.0
 """How long the source is quiet for a checkpoint before it gives that one up and goes on."""
+
+
+def tell_failure(started: "Future[None]") -> None:
+    """Say why Ray was not even asked for a host: whoever waits for it waits in vain."""
+    error = None if started.cancelled() else started.exception()
+    if error is not None:
+        log.error("no host could be started: %s", error)
 
 
 class Spare(NamedTuple):
@@ -424,16 +431,19 @@ class Driver:
                 self._orphans.append(member)
                 self._roll_back(member)
         if self._orphans:
-            self._starter.submit(self._start_host)
+            self._start_another()
         else:
             self.station.loop.later(NEW_SPARE_S, self._replace_spare)
 
     def _replace_spare(self) -> None:
         """Have as many processes as before, once that disturbs nobody."""
         if self._rollback is None:
-            self._starter.submit(self._start_host)
+            self._start_another()
         else:
             self.station.loop.later(NEW_SPARE_S, self._replace_spare)
+
+    def _start_another(self) -> None:
+        self._starter.submit(self._start_host).add_done_callback(tell_failure)
 
     def _roll_back(self, dead: Member) -> None:
         """Have everybody be as at the last complete checkpoint."""

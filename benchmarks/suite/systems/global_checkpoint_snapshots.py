@@ -98,8 +98,13 @@ class Snapshots:
         return self._folder / f"{self._stem}-{checkpoint}.state"
 
     def read(self, kind: type, checkpoint: int) -> Any:
-        """The object as it was."""
-        return unpack_state(kind, self.path(checkpoint).read_bytes())
+        """The object as it was; to pickle it will take about as long as this."""
+        content = self.path(checkpoint).read_bytes()
+        started = time.monotonic()
+        instance = unpack_state(kind, content)
+        if self._pickling_s is None:
+            self._pickling_s = time.monotonic() - started
+        return instance
 
     def take(self, instance: object, checkpoint: int, completed: int) -> None:
         """Copy the state as it is now; those older than the last complete checkpoint are removed later."""
