@@ -11,7 +11,7 @@ import pytest
 
 import lineage_stash as ray
 from lineage_stash.testing import inject
-from tests.ray.checkpoints import wait_for_checkpoint
+from tests.ray.checkpoints import checkpoint_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("cluster"), pytest.mark.timeout(240)]
 
@@ -137,17 +137,33 @@ def test_handle_in_a_result_keeps_its_actor_before_and_after_it_is_opened(sweep:
 
 
 def test_handle_in_a_value_that_was_put_aside_keeps_its_actor_wherever_the_ref_goes(sweep: Callable[[], None]) -> None:
-    keeper, worker = Keeper.options(checkpoint_every=1).remote(), Worker.remote()
+    keeper, worker = Keeper.remote(), Worker.remote()
     pid = get(worker.pid.remote())
     value = ray.put([worker])
     del worker
-    get([keeper.keep.remote([value]), keeper.open.remote([value])])
+    get(keeper.keep.remote([value]))
     del value
     sweep()
     assert get(keeper.have_done.remote()) == 1
-    wait_for_checkpoint(keeper, 4)
     inject.kill_process(keeper)
     assert get(keeper.have_done.remote()) == 2
+    get(keeper.drop.remote())
+    wait_for_end(pid)
+
+
+def test_value_that_a_call_has_opened_and_dropped_is_in_no_checkpoint() -> None:
+    keeper, worker = Keeper.options(checkpoint_every=1).remote(), Worker.remote()
+    pid = get(worker.pid.remote())
+    get(keeper.open.remote([ray.put([worker])]))
+    del worker
+
+    def is_copied() -> bool:
+        found = checkpoint_of(keeper)
+        return found is not None and any(calls.finished >= 2 for _, calls in found.calls_from)
+
+    inject.wait_until(is_copied, "a checkpoint after the last call", PATIENCE_S)
+    inject.kill_process(keeper)
+    assert get(keeper.have_done.remote()) == 1
     get(keeper.drop.remote())
     wait_for_end(pid)
 
