@@ -23,6 +23,7 @@ from lineage_stash.testing.inject import wait_until
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 WAIT_S = 30.0
+CALLS = 300
 
 
 class Counter:
@@ -34,6 +35,13 @@ class Counter:
     def add(self, word: str) -> int:
         self.counts[word] = self.counts.get(word, 0) + 1
         return self.counts[word]
+
+    def pass_on(self, word: str, other: Any) -> int:
+        other.add.remote(word)
+        return self.add(word)
+
+    def count(self, word: str) -> int:
+        return self.counts.get(word, 0)
 
     def wait_for(self, gate: Path) -> None:
         while not gate.exists():
@@ -262,3 +270,21 @@ def wait_until_given_up(system: GlobalCheckpoint, why: str) -> None:
 def wait_until_complete(system: GlobalCheckpoint) -> None:
     begun = system.driver.begun
     wait_until(lambda: system.driver.completed > begun, "a checkpoint that began now", WAIT_S)
+
+
+@pytest.mark.parametrize("victims", [("left",), ("both", "right")])
+def test_calls_of_two_actors_to_a_third_count_once_whoever_dies(start: Start, victims: tuple[str, ...]) -> None:
+    system = start("interval_s=0.1")
+    left, right, both = (system.actor(Counter, name=name) for name in ("left", "right", "both"))
+    refs = []
+    for number in range(CALLS):
+        refs += [left.pass_on.remote("word", both), right.pass_on.remote("word", both)]
+        if number == CALLS // 2:
+            wait_until_complete(system)  # aligned at the third, once its callers are known
+            refs += [left.pass_on.remote("word", both), right.pass_on.remote("word", both)]
+            kill(*[system.pid_of(name) for name in victims])
+    assert system.get(refs, WAIT_S)[-2:] == [CALLS + 1, CALLS + 1]
+    assert system.driver.completed > 0
+    done = 2 * (CALLS + 1)
+    wait_until(lambda: system.get([both.count.remote("word")], WAIT_S)[0] >= done, "the calls to the third", WAIT_S)
+    assert system.get([both.count.remote("word")], WAIT_S) == [done]

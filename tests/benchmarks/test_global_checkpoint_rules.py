@@ -256,8 +256,8 @@ def life(tmp_path: Path) -> Iterator[Life]:
 def test_rollback_that_comes_before_a_spare_is_the_actor_does_not_make_it_another(
     life: Life, checkpoint: int | None
 ) -> None:
-    created = {"code": cloudpickle.dumps(Counted), "arguments": cloudpickle.dumps((5,))}
-    present = {"places": {}, "checkpoint": checkpoint}
+    created: dict[str, Any] = {"code": cloudpickle.dumps(Counted), "arguments": cloudpickle.dumps((5,))}
+    present: dict[str, Any] = {"places": {}, "checkpoint": checkpoint}
     life._take(life.driver, name="one", **created, generation=1, epoch=3, **present)
     write(life.snapshots.path(3), pack_state(Counted(5)))
     life._on_rollback(life.driver, generation=2, epoch=4, **present)
