@@ -12,8 +12,10 @@ from io import BytesIO
 from typing import Any, NamedTuple
 
 from lineage_stash.capture import readings
+from lineage_stash.core.handles import without_names
 from lineage_stash.core.parcels import unwrap
 from lineage_stash.on_ray import payloads
+from lineage_stash.on_ray.lending import bare
 
 UNKNOWN = "?"
 """Stands for a method that nobody who answers knows."""
@@ -62,7 +64,8 @@ class PartitionRecord(NamedTuple):
 
 def call_in_words(wrapped: bytes, naming: Naming = lambda digest: f"function {digest[:8]}") -> Called:
     """The method and the arguments of a call."""
-    payload, first, count = unwrap(wrapped)
+    named_outside, first, count = unwrap(wrapped)
+    payload = without_names(named_outside)
     head = payloads.head_of(payload)
     if head is not None:
         spelled, _, kinds = head.partition("(")
@@ -81,7 +84,8 @@ def _name(method: str, naming: Naming) -> str:
 
 def value_in_words(wrapped: bytes) -> str:
     """What a reply or a parcel is."""
-    value, _, refs = unwrap(wrapped)
+    outside, _, refs = unwrap(wrapped)
+    value = bare(outside)
     if not value:
         return "nothing: whoever was to send it is gone"
     head = payloads.head_of(value)
