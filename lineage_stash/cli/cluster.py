@@ -19,6 +19,7 @@ from typing import IO, NamedTuple
 
 import ray
 from ray._private.authentication import authentication_utils as tokens
+from ray._private.worker import global_worker
 from ray.exceptions import AuthenticationError, RayError
 from ray.experimental import internal_kv
 
@@ -29,6 +30,9 @@ from lineage_stash.on_ray.registry import own_node
 
 PROBE_S = 3.0
 """Longer than a connection takes between any two nodes of a cluster; Ray itself would try for minutes."""
+
+PATIENCE_S = 6.0
+"""How long to wait for a cluster that has been there: people look on, and may ask again."""
 
 REFUSED_TOKEN = "InvalidAuthToken"
 
@@ -79,12 +83,14 @@ def joined(address: str | None) -> Iterator[Cluster]:
 
 def _look_around() -> Cluster:
     context = ray.get_runtime_context()
+    plane = ControlPlane()
+    plane.patience_s = PATIENCE_S
     key, namespace = STORAGE_NOTE
     storage = internal_kv._internal_kv_get(key, namespace=namespace)
     return Cluster(
         address=context.gcs_address,
         node=own_node(),
-        plane=ControlPlane(),
+        plane=plane,
         free_cpus=ray.available_resources().get("CPU", 0.0),
         alive_nodes=alive_nodes(),
         session=context.worker.node.get_session_dir_path(),
@@ -113,6 +119,7 @@ def _join(address: str | None) -> None:
         except (*FAILURES, ValueError) as error:
             said.seek(0)
             raise explain(error, said.read().decode(errors="replace"), wanted) from error
+    global_worker.threads_stopped.set()  # one of Ray's threads waits for errors, and spins once the cluster is gone
 
 
 def _probe(address: str) -> None:

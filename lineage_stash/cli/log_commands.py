@@ -19,6 +19,7 @@ from lineage_stash.cli.options import (
 )
 
 MOST_SHOWN = 1000
+TAIL = 100
 """Entries from an index on, unless it is said up to where."""
 
 PeerArgument = Annotated[
@@ -33,7 +34,10 @@ def log(
     address: AddressOption = None,
     storage: FilesOption = None,
     filters: FilterOption = None,
-    tail: Annotated[int, typer.Option(min=1, help="How many of the last entries to show.")] = 100,
+    tail: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many of the last entries to show; 100 by default.", show_default=False),
+    ] = None,
     lower: Annotated[int | None, typer.Option("--from", min=0, help="Show entries from this index on.")] = None,
     upper: Annotated[int | None, typer.Option("--to", min=0, help="Show entries below this index.")] = None,
 ) -> None:
@@ -44,10 +48,14 @@ def log(
     from lineage_stash.cli import show_logs
     from lineage_stash.cli.logs import LogEntry, read_log
 
+    if tail is not None and (lower is not None or upper is not None):
+        raise typer.BadParameter("--tail counts from the end: give it, or --from and --to")
+    if lower is not None and upper is not None and lower >= upper:
+        raise typer.BadParameter(f"--from {lower} --to {upper} leaves nothing: entries below --to are shown")
     if lower is not None and upper is None:
         upper = lower + MOST_SHOWN
     with logs_of(address, storage) as source:
-        part = read_log(source, source.resolve(peer), lower=lower, upper=upper, tail=tail)
+        part = read_log(source, source.resolve(peer), lower=lower, upper=upper, tail=tail or TAIL)
     shown = chosen(part.entries, filters, LogEntry._fields)
     print_answer(output, show_logs.log_view(part, shown), show_logs.log_json(part, shown))
 

@@ -88,7 +88,7 @@ def recoveries(
     from lineage_stash.cli.records import Recovery
 
     with records_of(address) as (cluster, records):
-        found = chosen(records.recoveries, filters, ("id", *Recovery._fields))
+        found = chosen(records.recoveries, filters, ("id", *Recovery._fields), tells=not follow)
         if follow:
             _follow(output, cluster, records.recoveries, filters)
         else:
@@ -174,7 +174,7 @@ def _follow(output: Format, cluster: "Cluster", known: "tuple[Recovery, ...]", f
         return as_text(output, show.recovery_json(recovery), in_a_line=True) + ("\n" if output is Format.YAML else "")
 
     def wanted(found: "tuple[Recovery, ...]") -> "tuple[Recovery, ...]":
-        return chosen(found, filters, ("id", *fields))
+        return chosen(found, filters, ("id", *fields), tells=False)
 
     if output is Format.TABLE:
         show.console().print(show.recoveries_view(show.console(), wanted(known)))

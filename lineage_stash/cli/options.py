@@ -97,26 +97,41 @@ def note(line: str) -> None:
 
 # rows
 
+HEADINGS = {"life": "incarnation", "class": "class_name", "when": "noticed_at"}
+"""What tables call some fields."""
 
-def chosen(rows: Iterable[Any], conditions: list[str] | None, fields: tuple[str, ...]) -> tuple[Any, ...]:
-    """Those of some named tuples that all conditions are true of."""
+PEER = "peer"
+"""The field that the last part of an id is enough for."""
+
+
+def chosen(
+    rows: Iterable[Any], conditions: list[str] | None, fields: tuple[str, ...], *, tells: bool = True
+) -> tuple[Any, ...]:
+    """Those of some named tuples that all conditions are true of; says so if there are none of these alone."""
     parsed = [_condition(condition, fields) for condition in conditions or ()]
-    return tuple(row for row in rows if all(_is_true(row, *condition) for condition in parsed))
+    all_rows = tuple(rows)
+    found = tuple(row for row in all_rows if all(_is_true(row, *condition) for condition in parsed))
+    if tells and all_rows and not found:
+        typer.echo(f"stash: none of {len(all_rows)} matches {' and '.join(conditions or ())}", err=True)
+    return found
 
 
 def _condition(text: str, fields: tuple[str, ...]) -> tuple[str, str, str]:
     found = CONDITION.fullmatch(text.strip())
     if found is None:
         raise typer.BadParameter(f"{text!r} is no filter: write KEY=VALUE or KEY!=VALUE")
-    if found["key"] not in fields:
+    key = HEADINGS.get(found["key"], found["key"])
+    if key not in fields:
         raise typer.BadParameter(f"there is no field {found['key']!r}: {', '.join(fields)}")
-    return found["key"], found["sign"], found["value"]
+    return key, found["sign"], found["value"]
 
 
 def _is_true(row: Any, key: str, sign: str, value: str) -> bool:
     found = getattr(row, key)
-    text = "" if found is None else str(found)
-    return (text.casefold() == value.casefold()) is (sign == "=")
+    text = ("" if found is None else str(found)).casefold()
+    wanted = value.casefold()
+    is_equal = text == wanted or (key == PEER and text.endswith(f"/{wanted}"))
+    return is_equal is (sign == "=")
 
 
 # printing

@@ -38,6 +38,9 @@ def runs(
     from lineage_stash.cli.collecting import look
     from lineage_stash.cli.runs import RunStatus
 
+    for folder in storage or ():
+        if not folder.is_dir():
+            fail(f"there is no folder {folder}")
     with remains_of(address) as remains:
         found = look(remains, storage or ())
     found = found._replace(runs=chosen(found.runs, filters, RunStatus._fields))

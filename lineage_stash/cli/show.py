@@ -131,7 +131,7 @@ def _number(value: int | None) -> str:
 
 def recoveries_view(console: Console, recoveries: tuple[Recovery, ...]) -> RenderableType:
     """Recoveries, for people: a table where it fits, else a line each."""
-    return fitted(console, recoveries_table(recoveries), (recovery_line(one) for one in recoveries))
+    return fitted(console, recoveries_table(recoveries), (f"{one.id}: {recovery_line(one)}" for one in recoveries))
 
 
 def recoveries_table(recoveries: tuple[Recovery, ...]) -> RenderableType:

@@ -139,7 +139,9 @@ def watch(cluster: Cluster, output: Format, filters: list[str] | None, every_s: 
         with Live(Text("looking"), console=show.console(), screen=True, auto_refresh=False) as live:
             while pause(every_s):
                 now = look(cluster)
-                live.update(view(cluster, now, chosen(rates(before, now), filters, Row._fields)), refresh=True)
+                live.update(
+                    view(cluster, now, chosen(rates(before, now), filters, Row._fields, tells=False)), refresh=True
+                )
                 before = now
 
 

@@ -32,7 +32,7 @@ from lineage_stash.on_ray.driver import Driver
 from lineage_stash.on_ray.groups import inherit_placement
 from lineage_stash.on_ray.lending import Tie
 from lineage_stash.on_ray.levels import level_kept
-from lineage_stash.on_ray.methods import CONSTRUCTOR, Method, Methods, methods_of, unpack
+from lineage_stash.on_ray.methods import CONSTRUCTOR, STREAMING, Method, Methods, methods_of, unpack
 from lineage_stash.on_ray.names import Bearer, check_name, put_name, rename_methods
 from lineage_stash.on_ray.placing import node_for_first_life
 from lineage_stash.on_ray.present import Now, current
@@ -66,7 +66,7 @@ class ActorMethod:
 
     def options(self, **wanted: Any) -> "ActorMethod":
         """The same method, with other options for the calls that are made through it."""
-        options.check_method_options(wanted)
+        options.check_method_options(wanted, is_generator=self._method.num_returns == STREAMING)
         changed = ActorMethod(self._tie, self._method)
         if wanted.get("num_returns") is not None:
             changed._num_returns = wanted["num_returns"]

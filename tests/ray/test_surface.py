@@ -5,7 +5,7 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +175,16 @@ def test_methods_take_options_and_refuse_unknown_ones(greeter: "ray.ActorHandle"
         greeter.double.options(num_returns="streaming")
     with pytest.raises(ValueError, match="inside the method"):
         greeter.double.options(retry_exceptions=True)
+
+
+def test_method_that_yields_streams_also_where_that_is_said_once_more() -> None:
+    class Counter:
+        def count(self, upper: int) -> Iterator[int]:
+            yield from range(upper)
+
+    counter = ray.remote(Counter).options(num_cpus=0).remote()
+    streamed = counter.count.options(num_returns="streaming").remote(3)
+    assert [ray.get(ref) for ref in streamed] == [0, 1, 2]
 
 
 def test_method_may_be_passed_like_its_handle(greeter: "ray.ActorHandle") -> None:
