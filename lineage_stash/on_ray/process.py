@@ -215,8 +215,9 @@ class Process:
         if self._stewarded:
             self._stewarded = False
             self.loop.wake()
+        has_waited = self.has_unflushed()
         self._is_lively = self._turn(timeout_s, self.awake_s if self._is_lively else 0.0)
-        if not self.has_call():  # which goes first: its caller waits, and nobody waits for the store
+        if has_waited and not self.has_call():  # a call goes first: its caller waits, and nobody waits for the store
             self.flush_if_due()
 
     def _turn(self, timeout_s: float, awake_s: float) -> bool:

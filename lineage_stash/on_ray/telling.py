@@ -5,6 +5,7 @@ Rules:
 - A user who configures nothing sees each line on stderr, after the name of the library.
 - Nobody sees a line twice: where the root logger writes to this terminal already, as it does where Ray's logging was
   configured (`ray.LoggingConfig`, `RAY_LOGGING_CONFIG_ENCODING`), the line is written there and nowhere else.
+- A line that is told from within a recovered call asks the real clock: the call itself has not asked for the time.
 - What a line says in words, its record has as fields, beginning with `event`: where Ray's logging is JSON, so are they.
 """
 
@@ -12,6 +13,8 @@ import logging
 import sys
 from contextlib import suppress
 from typing import Any
+
+from lineage_stash.capture.here import paused
 
 NAME = "lineage_stash"
 FORMAT = f"{NAME}: %(message)s"
@@ -25,12 +28,14 @@ RESERVED = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime"))
 
 def tell(event: str, text: str, level: int = logging.INFO, /, **facts: Any) -> None:
     """Say something to people: what happened by its name, in words, and as facts for machines, which JSON can hold."""
-    log.log(level, "%s", text, extra=_fields(event, facts), stacklevel=2)
+    with paused():
+        log.log(level, "%s", text, extra=_fields(event, facts), stacklevel=2)
 
 
 def warn(event: str, text: str, /, **facts: Any) -> None:
     """The same for what somebody should look at."""
-    log.log(logging.WARNING, "%s", text, extra=_fields(event, facts), stacklevel=2)
+    with paused():
+        log.log(logging.WARNING, "%s", text, extra=_fields(event, facts), stacklevel=2)
 
 
 def _fields(event: str, facts: dict[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,11 @@ __all__ = [
     "environment", "inject", "parse",
 ]  # fmt: skip
 
+COMES_BACK_S = 10.0
+"""How long to wait for a process that is being replaced: longer than Ray takes to start one."""
+
+LOOK_AGAIN_S = 0.02
+
 LOOK_EVERY_S = 0.005
 """How often to look whether something is due: a tenth of the time in which a death is noticed."""
 
@@ -294,12 +299,16 @@ class Injector:
             self._missing[planned] = f"{how}: {type(error).__name__}: {error}"
 
     def _find(self, planned: Planned) -> Hit:
+        """Whom to hit; one whose process has just died is waited for, because it may be about to come back."""
         names = planned.who.choose(self._targets.names(planned.kind), planned.draw)
-        hit = {name: list(self._targets.pids(planned.kind, name)) for name in names}
-        absent = [name for name, pids in hit.items() if not pids or not all(map(signals.is_running, pids))]
-        if absent or not hit:
-            raise LookupError(f"no process of {planned.kind} {' and '.join(absent) or '(any)'} runs")
-        return hit
+        deadline = time.monotonic() + COMES_BACK_S
+        while True:
+            hit = {name: list(self._targets.pids(planned.kind, name)) for name in names}
+            absent = [name for name, pids in hit.items() if not pids or not all(map(signals.is_running, pids))]
+            if hit and not absent:
+                return hit
+            if not hit or time.monotonic() > deadline or self._over.wait(LOOK_AGAIN_S):
+                raise LookupError(f"no process of {planned.kind} {' and '.join(absent) or '(any)'} runs")
 
 
 def inject(script: str, *, progress: Callable[[], float] | None = None, targets: Targets | None = None,
